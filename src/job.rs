@@ -1,0 +1,299 @@
+//! The installer Job: what we ask of one node, and how it ended.
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{
+            AppArmorProfile, Capabilities, Container, ContainerState, EmptyDirVolumeSource, EnvVar,
+            HostPathVolumeSource, LocalObjectReference, Pod, PodSecurityContext, PodSpec, PodTemplateSpec,
+            SELinuxOptions, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
+        },
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::ResourceExt;
+
+use crate::{
+    limits,
+    names::{MANAGED_BY_LABEL, MANAGER, NodeName, RESULT_ANNOTATION, TASK_ANNOTATION, hex},
+    report::{self, Failure, Outcome, Reason, Report, Step},
+    task::{self, HOST_ROOT, Op, TASK_ENV, Task, WORK_DIR},
+    world::{JobView, Phase},
+};
+use sha2::{Digest as _, Sha256};
+
+/// Label that the Job controller puts on Pods.
+const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+/// The container that touches the node and reports.
+pub const INSTALL_CONTAINER: &str = "install";
+/// The init container that downloads.
+pub const FETCH_CONTAINER: &str = "fetch";
+
+/// What the controller was started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Namespace of the Jobs.
+    pub namespace: String,
+    /// Image of the installer: the controller's own.
+    pub image: String,
+    /// Secrets to pull it with.
+    pub pull_secrets: Vec<String>,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// When.
+    pub at: Timestamp,
+    /// What became of each operation.
+    pub report: Report,
+    /// Whether the report is kept in the Job's annotation; a Pod may vanish.
+    pub recorded: bool,
+}
+
+/// Name of a task's Job: legal for every Node name, and never the same for two tasks.
+pub fn job_name(task: &Task) -> String {
+    let mut hash = Sha256::new();
+    for text in [task.node_uid.as_str(), task.machine_id.as_str(), &task.serial.to_string()] {
+        hash.update(text.len().to_be_bytes());
+        hash.update(text);
+    }
+    hash.update(serde_json::to_vec(&task.ops).unwrap_or_default());
+    let node = report::cut(task.node.as_str(), 40).replace('.', "-");
+    format!("shim-{}-{}", node.trim_end_matches('-'), &hex(&hash.finalize())[..12])
+}
+
+/// The Job for a task. `tolerations` are those of its Shims.
+pub fn job_for(task: &Task, tolerations: &[Toleration], settings: &Settings) -> Result<Job, serde_json::Error> {
+    let text = serde_json::to_string(task)?;
+    let labels = BTreeMap::from([(MANAGED_BY_LABEL.to_owned(), MANAGER.to_owned())]);
+    Ok(Job {
+        metadata: ObjectMeta {
+            name: Some(job_name(task)),
+            namespace: Some(settings.namespace.clone()),
+            labels: Some(labels.clone()),
+            annotations: Some(BTreeMap::from([(TASK_ANNOTATION.to_owned(), text.clone())])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            // A second Pod would repeat a failure at once; the planner decides when to try again.
+            backoff_limit: Some(0),
+            active_deadline_seconds: Some(limits::JOB_DEADLINE_SECONDS),
+            // Without it a successor could start beside a Pod that is still ending.
+            pod_replacement_policy: Some("Failed".to_owned()),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                spec: Some(pod_spec(task, text, tolerations, settings)),
+            },
+            ..JobSpec::default()
+        }),
+        status: None,
+    })
+}
+
+fn pod_spec(task: &Task, text: String, tolerations: &[Toleration], settings: &Settings) -> PodSpec {
+    let secret = |name: &String| LocalObjectReference { name: name.clone() };
+    PodSpec {
+        node_name: Some(task.node.to_string()),
+        restart_policy: Some("Never".to_owned()),
+        host_pid: Some(true),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        priority_class_name: Some("system-node-critical".to_owned()),
+        termination_grace_period_seconds: Some(limits::TERMINATION_GRACE_SECONDS),
+        tolerations: Some(pod_tolerations(task, tolerations)),
+        image_pull_secrets: (!settings.pull_secrets.is_empty())
+            .then(|| settings.pull_secrets.iter().map(secret).collect()),
+        security_context: Some(PodSecurityContext {
+            seccomp_profile: Some(seccomp("RuntimeDefault")),
+            ..PodSecurityContext::default()
+        }),
+        init_containers: Some(vec![fetch_container(&text, settings)]),
+        containers: vec![install_container(text, settings)],
+        volumes: Some(vec![
+            Volume {
+                name: "work".to_owned(),
+                empty_dir: Some(EmptyDirVolumeSource::default()),
+                ..Volume::default()
+            },
+            Volume {
+                name: "host".to_owned(),
+                host_path: Some(HostPathVolumeSource { path: "/".to_owned(), type_: None }),
+                ..Volume::default()
+            },
+        ]),
+        ..PodSpec::default()
+    }
+}
+
+/// Everything under node.kubernetes.io is tolerated: the restart itself takes the node NotReady for a moment, and the
+/// taint manager would evict the installer in the middle. A Job that only removes tolerates every taint.
+fn pod_tolerations(task: &Task, of_shims: &[Toleration]) -> Vec<Toleration> {
+    let exists = |key: Option<&str>| Toleration {
+        key: key.map(str::to_owned),
+        operator: Some("Exists".to_owned()),
+        ..Toleration::default()
+    };
+    if task.ops.values().all(|op| *op == Op::Remove) {
+        return vec![exists(None)];
+    }
+    let conditions = ["not-ready", "unreachable", "unschedulable", "disk-pressure", "memory-pressure", "pid-pressure", "network-unavailable"];
+    let own = conditions.iter().map(|name| exists(Some(&format!("node.kubernetes.io/{name}"))));
+    own.chain(of_shims.iter().cloned()).collect()
+}
+
+fn container(name: &str, text: &str, settings: &Settings) -> Container {
+    Container {
+        name: name.to_owned(),
+        image: Some(settings.image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(vec!["/usr/bin/shim-installer".to_owned(), name.to_owned()]),
+        env: Some(vec![EnvVar { name: TASK_ENV.to_owned(), value: Some(text.to_owned()), ..EnvVar::default() }]),
+        ..Container::default()
+    }
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+fn fetch_container(text: &str, settings: &Settings) -> Container {
+    Container {
+        volume_mounts: Some(vec![mount("work", WORK_DIR)]),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(65532),
+            run_as_group: Some(65532),
+            run_as_non_root: Some(true),
+            privileged: Some(false),
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
+            ..SecurityContext::default()
+        }),
+        ..container(FETCH_CONTAINER, text, settings)
+    }
+}
+
+/// Root with the capabilities that the work needs, and not privileged: no devices, no module loading, no raw network.
+fn install_container(text: String, settings: &Settings) -> Container {
+    let host = VolumeMount { mount_propagation: Some("HostToContainer".to_owned()), ..mount("host", HOST_ROOT) };
+    Container {
+        volume_mounts: Some(vec![mount("work", WORK_DIR), host]),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(0),
+            run_as_group: Some(0),
+            privileged: Some(false),
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                add: Some(INSTALL_CAPABILITIES.iter().map(|name| (*name).to_owned()).collect()),
+            }),
+            // The default profiles forbid what the installer is for: reading other processes, talking to systemd.
+            app_armor_profile: Some(AppArmorProfile { type_: "Unconfined".to_owned(), localhost_profile: None }),
+            se_linux_options: Some(SELinuxOptions { type_: Some("spc_t".to_owned()), ..SELinuxOptions::default() }),
+            seccomp_profile: Some(seccomp("RuntimeDefault")),
+            ..SecurityContext::default()
+        }),
+        ..container(INSTALL_CONTAINER, &text, settings)
+    }
+}
+
+/// DAC_OVERRIDE, FOWNER, CHOWN: files of any owner on the node. SYS_CHROOT: the node's own binaries in the node's own
+/// root. SYS_PTRACE: /proc/PID/exe and /proc/PID/root of containerd. KILL: a probe of ours that runs too long.
+const INSTALL_CAPABILITIES: [&str; 6] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SYS_CHROOT", "SYS_PTRACE"];
+
+fn seccomp(kind: &str) -> SeccompProfile {
+    SeccompProfile { type_: kind.to_owned(), localhost_profile: None }
+}
+
+impl JobView {
+    /// Reads a Job of ours, with the Pods of all our Jobs. `None`: its task can't be read, see [`occupied`].
+    pub fn read(job: &Job, pods: &[Pod]) -> Option<Self> {
+        let task: Task = serde_json::from_str(job.annotations().get(TASK_ANNOTATION)?).ok()?;
+        if task.format > task::FORMAT {
+            return None;
+        }
+        Some(Self { name: job.name_any(), uid: job.uid()?, phase: phase(job, &task, pods), task })
+    }
+}
+
+fn phase(job: &Job, task: &Task, pods: &[Pod]) -> Phase {
+    let Some(ended) = condition(job, "Complete").or_else(|| condition(job, "Failed")) else {
+        let stuck = condition(job, "FailureTarget").is_some();
+        return if stuck { Phase::Stuck } else { Phase::Running };
+    };
+    // A Job under deletion may still have a Pod.
+    if job.metadata.deletion_timestamp.is_some() {
+        return Phase::Running;
+    }
+    let kept = job.annotations().get(RESULT_ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
+    let recorded = kept.is_some();
+    let report = kept.unwrap_or_else(|| report_of(job, task, pods, &ended.message));
+    Phase::Finished(Finished { at: ended.at, report, recorded })
+}
+
+struct Ended {
+    at: Timestamp,
+    message: String,
+}
+
+fn condition(job: &Job, kind: &str) -> Option<Ended> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|c| c.type_ == kind && c.status == "True")?;
+    let at = found.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    Some(Ended { at, message: found.message.clone().unwrap_or_default() })
+}
+
+/// The installer's report, complete: an operation that it does not speak of has failed.
+fn report_of(job: &Job, task: &Task, pods: &[Pod], why: &str) -> Report {
+    let pod = pods.iter().find(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&job.name_any()));
+    let said = pod.and_then(|pod| terminated(pod, INSTALL_CONTAINER)).unwrap_or_default();
+    let mut report: Report = serde_json::from_str(&said).unwrap_or_else(|_| Report {
+        format: report::FORMAT,
+        outcomes: BTreeMap::new(),
+        restarted: false,
+        log: String::new(),
+    });
+    let missing = missing_outcome(pod, why);
+    for name in task.ops.keys() {
+        report.outcomes.entry(name.clone()).or_insert_with(|| missing.clone());
+    }
+    report
+}
+
+fn missing_outcome(pod: Option<&Pod>, why: &str) -> Outcome {
+    let fetch = pod.and_then(|pod| terminated(pod, FETCH_CONTAINER)).filter(|text| !text.is_empty());
+    Outcome::Failed(match fetch {
+        Some(text) => Failure::new(Step::Fetch, Reason::Internal, text),
+        None => Failure::new(Step::Start, Reason::NoResult, format!("the installer left no result: {why}")),
+    })
+}
+
+fn terminated(pod: &Pod, container: &str) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    let found = all.filter(|status| status.name == container).find_map(|status| status.state.as_ref())?;
+    let ContainerState { terminated: Some(ended), .. } = found else { return None };
+    ended.message.clone()
+}
+
+/// Nodes where something of ours runs that no Job in `read` explains: a Pod whose Job was deleted under it, a Job
+/// whose task is newer than we are.
+pub fn occupied(jobs: &[Job], pods: &[Pod], read: &[JobView]) -> BTreeSet<NodeName> {
+    let known: BTreeSet<_> = read.iter().map(|job| job.name.as_str()).collect();
+    let unread = jobs.iter().filter(|job| !known.contains(job.name_any().as_str()));
+    let of_jobs = unread.filter_map(|job| job.spec.as_ref()?.template.spec.as_ref()?.node_name.clone());
+    let stray = pods.iter().filter(|pod| !pod_ended(pod)).filter(|pod| {
+        !pod.labels().get(JOB_NAME_LABEL).is_some_and(|name| known.contains(name.as_str()))
+    });
+    let of_pods = stray.filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
+    of_jobs.chain(of_pods).filter_map(|name| name.parse().ok()).collect()
+}
+
+fn pod_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}

@@ -1,0 +1,49 @@
+//! Every deadline, size and interval, in one table.
+use std::time::Duration;
+
+/// A failed task is tried again after this time.
+pub const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// A removal that found pods running asks again after this time.
+pub const IN_USE_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The first Job of a new Shim waits this long, so that Shims applied together share one restart.
+pub const GATHER: Duration = Duration::from_secs(2);
+/// A mark younger than this is believed although the kubelet does not report the handler yet.
+pub const HANDLER_GRACE: Duration = Duration::from_secs(60);
+/// Most entries of `status.problems`; the rest is counted.
+pub const PROBLEMS: usize = 10;
+
+/// A Job whose Pod never ran fails after this time, in seconds (`activeDeadlineSeconds`); longer than all of the
+/// installer's own deadlines together.
+pub const JOB_DEADLINE_SECONDS: i64 = 900;
+/// What the installer has from SIGTERM to SIGKILL, in seconds.
+pub const TERMINATION_GRACE_SECONDS: i64 = 120;
+
+/// Largest artifact as downloaded, in bytes.
+pub const ARTIFACT_BYTES: u64 = 512 << 20;
+/// Largest content of an artifact, unpacked, in bytes.
+pub const UNPACKED_BYTES: u64 = 1 << 30;
+/// Download of one artifact, retries included.
+pub const FETCH_DEADLINE: Duration = Duration::from_secs(180);
+/// Everything that `fetch` does for one task.
+pub const FETCH_ALL_DEADLINE: Duration = Duration::from_secs(300);
+/// Tries of one download after 5xx or a broken transfer.
+pub const FETCH_TRIES: u32 = 4;
+/// Everything that `install` does before it restarts containerd.
+pub const PREPARE_DEADLINE: Duration = Duration::from_secs(120);
+/// Until containerd answers after a restart, with every handler.
+pub const VERIFY_DEADLINE: Duration = Duration::from_secs(60);
+/// For this long containerd must go on answering before a restart counts as good.
+pub const STABLE_FOR: Duration = Duration::from_secs(3);
+/// One run of a shim's or of containerd's binary.
+pub const PROBE_DEADLINE: Duration = Duration::from_secs(20);
+/// Wait for another installer's lock.
+pub const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The Lease: how long it is held, in seconds.
+pub const LEASE_SECONDS: i32 = 15;
+/// A new leader waits this much longer than the Lease before its first write, for writes of the old one under way.
+pub const LEASE_GRACE: Duration = Duration::from_secs(10);
+/// Deadline of one write of the controller.
+pub const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+/// A pass is made at least this often.
+pub const RESYNC: Duration = Duration::from_secs(300);

@@ -1,0 +1,123 @@
+//! What a Node remembers of each Shim, in one annotation and one label per Shim.
+//!
+//! The annotation is `v1,<shim>=claimed,<shim>=removing,<shim>=<build>@<machine id>@<time>[@<pods disrupted>]`.
+//! It is written before the first Job, so that a node that may have been touched is never forgotten.
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::names::{Build, MachineId, ShimName};
+
+const VERSION: &str = "v1";
+/// Value of the label of a Shim that pods may use on the node.
+pub const LABEL_READY: &str = "ready";
+/// Value of the label of a Shim that is on its way out.
+pub const LABEL_REMOVING: &str = "removing";
+
+/// What is known of one Shim on one Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// A Job of the Shim may have touched the node.
+    Claimed,
+    /// Installed and verified.
+    Ready(Ready),
+    /// No new pods; a removal may have begun.
+    Removing,
+}
+
+/// What was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ready {
+    /// The build that the node has.
+    pub build: Build,
+    /// The machine that it was verified on.
+    pub machine: MachineId,
+    /// When.
+    pub since: Timestamp,
+    /// Pods of others that the restart ended.
+    pub disrupted: u32,
+}
+
+/// The marks of one Node.
+pub type Marks = BTreeMap<ShimName, Mark>;
+
+impl Mark {
+    /// Value of the Node label `shim.dev/<name>`, which RuntimeClasses select on.
+    pub fn label(&self) -> Option<&'static str> {
+        match self {
+            Self::Claimed => None,
+            Self::Ready(_) => Some(LABEL_READY),
+            Self::Removing => Some(LABEL_REMOVING),
+        }
+    }
+}
+
+/// Reads the annotation. `None`: it was written by a newer version, or by hand, and the node is left alone.
+pub fn parse(annotation: Option<&str>) -> Option<Marks> {
+    let Some(text) = annotation.filter(|text| !text.is_empty()) else { return Some(Marks::new()) };
+    let mut entries = text.split(',');
+    if entries.next() != Some(VERSION) {
+        return None;
+    }
+    entries.map(parse_entry).collect()
+}
+
+fn parse_entry(entry: &str) -> Option<(ShimName, Mark)> {
+    let (name, value) = entry.split_once('=')?;
+    let mark = match value {
+        "claimed" => Mark::Claimed,
+        "removing" => Mark::Removing,
+        _ => Mark::Ready(parse_ready(value)?),
+    };
+    Some((name.parse().ok()?, mark))
+}
+
+fn parse_ready(value: &str) -> Option<Ready> {
+    let mut fields = value.split('@');
+    let ready = Ready {
+        build: fields.next()?.parse().ok()?,
+        machine: fields.next()?.parse().ok()?,
+        since: fields.next()?.parse().ok()?,
+        disrupted: fields.next().map_or(Some(0), |count| count.parse().ok())?,
+    };
+    fields.next().is_none().then_some(ready)
+}
+
+/// Text of the annotation; `None` where it has to go.
+pub fn render(marks: &Marks) -> Option<String> {
+    let entries = marks.iter().map(|(name, mark)| match mark {
+        Mark::Claimed => format!(",{name}=claimed"),
+        Mark::Removing => format!(",{name}=removing"),
+        Mark::Ready(Ready { build, machine, since, disrupted: 0 }) => format!(",{name}={build}@{machine}@{since}"),
+        Mark::Ready(Ready { build, machine, since, disrupted }) => {
+            format!(",{name}={build}@{machine}@{since}@{disrupted}")
+        }
+    });
+    (!marks.is_empty()).then(|| entries.fold(VERSION.to_owned(), |text, entry| text + &entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_survive_the_annotation() {
+        let text = "v1,a=claimed,b=removing,c=0123456789ab@m-1@2026-11-30T08:00:00Z,d=0123456789ab@m@2026-11-30T08:00:00Z@2";
+        let marks = parse(Some(text)).unwrap();
+        assert_eq!(marks.len(), 4);
+        assert_eq!(render(&marks).as_deref(), Some(text));
+    }
+
+    #[test]
+    fn no_annotation_means_no_marks() {
+        assert_eq!(parse(None), Some(Marks::new()));
+        assert_eq!(render(&Marks::new()), None);
+    }
+
+    #[test]
+    fn what_is_newer_or_damaged_is_not_read() {
+        for text in ["v2,a=claimed", "a=claimed", "v1,a", "v1,a=0123456789ab@m@yesterday", "v1,A=claimed"] {
+            assert_eq!(parse(Some(text)), None, "{text}");
+        }
+    }
+}
