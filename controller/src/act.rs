@@ -1,0 +1,320 @@
+//! One write for each action of a plan, guarded so that it can only do what was planned.
+use std::collections::HashSet;
+
+use json_patch::{
+    AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation,
+    jsonptr::PointerBuf,
+};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::Toleration,
+    node::v1::RuntimeClass,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+use shim_core::{
+    api::{Shim, ShimStatus},
+    job::{Settings, job_for},
+    names::{FINALIZER, MANAGER, NodeName, RESULT_ANNOTATION, STATE_ANNOTATION, ShimName, TASK_ANNOTATION},
+    plan::{Action, JobRef, MarkWrite, Plan},
+    report::Report,
+    task::Task,
+    world::{LeanNode, World},
+};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::{lease::Leadership, metrics::Metrics, observe::Observer};
+
+/// Carries out plans.
+pub(crate) struct Actor {
+    shims: Api<Shim>,
+    nodes: Api<LeanNode>,
+    classes: Api<RuntimeClass>,
+    jobs: Api<Job>,
+    settings: Settings,
+    leadership: Leadership,
+    stop: CancellationToken,
+}
+
+/// Why an action was not carried out. The next pass sees what is there and decides again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActError {
+    #[error("{0}")]
+    Api(#[from] kube::Error),
+    #[error("no answer within {} s", shim_core::limits::WRITE_DEADLINE.as_secs())]
+    Deadline,
+    #[error("the Lease has no time left for a write")]
+    NotLeading,
+    #[error("{0} is not what was planned for any more")]
+    Changed(String),
+    #[error("the object can't be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What a pass has learnt of the nodes that it writes to.
+#[derive(Default)]
+struct Pass {
+    /// Their marks were just written: they are as planned.
+    confirmed: HashSet<NodeName>,
+    /// A write was refused: nothing that comes later for them may happen.
+    given_up: HashSet<NodeName>,
+}
+
+impl Actor {
+    pub(crate) fn new(client: &Client, settings: Settings, leadership: Leadership, stop: CancellationToken) -> Self {
+        Self {
+            shims: Api::all(client.clone()),
+            nodes: Api::all(client.clone()),
+            classes: Api::all(client.clone()),
+            jobs: Api::namespaced(client.clone(), &settings.namespace),
+            settings,
+            leadership,
+            stop,
+        }
+    }
+
+    /// Carries out a plan, in its order. Returns whether all of it was.
+    pub(crate) async fn act(&self, world: &World, plan: &Plan, observer: &mut Observer, metrics: &Metrics) -> bool {
+        let mut pass = Pass::default();
+        let mut complete = true;
+        for action in &plan.actions {
+            if self.stop.is_cancelled() {
+                return false;
+            }
+            if !self.leadership.may_write() {
+                tracing::warn!("{}; the rest of the plan is left", ActError::NotLeading);
+                return false;
+            }
+            let result = match timeout(shim_core::limits::WRITE_DEADLINE, self.one(world, action, observer, &mut pass)).await {
+                Ok(result) => result,
+                Err(_) => Err(ActError::Deadline),
+            };
+            metrics.wrote(verb(action), result.is_ok());
+            match result {
+                Ok(()) => tracing::info!(action = verb(action), on = subject(action), "done"),
+                Err(error) => {
+                    complete = false;
+                    pass.give_up(action);
+                    tracing::warn!(action = verb(action), on = subject(action), "not done, decided anew: {error}");
+                }
+            }
+        }
+        complete
+    }
+
+    async fn one(&self, world: &World, action: &Action, observer: &mut Observer, pass: &mut Pass) -> Result<(), ActError> {
+        match action {
+            Action::Hold(shim) => self.finalizer(shim, observer, true).await,
+            Action::Release(shim) => self.finalizer(shim, observer, false).await,
+            Action::Apply(class) => self.apply(class, observer).await,
+            Action::Record(job, report) => self.record(job, report).await,
+            Action::Mark(write) => self.mark(write, observer, pass).await,
+            Action::Delete(job) => self.delete_job(job).await,
+            Action::Create(task) => self.create(world, task, pass).await,
+            Action::DeleteRuntimeClass(name, _) => self.delete_class(name, observer).await,
+            Action::Status(shim, status) => self.status(shim, status).await,
+        }
+    }
+
+    /// Guarded by the resourceVersion: another's finalizer must not get lost.
+    async fn finalizer(&self, name: &ShimName, observer: &Observer, wanted: bool) -> Result<(), ActError> {
+        let Some(shim) = observer.shim(name.as_str()) else { return Ok(()) };
+        let mut finalizers = shim.finalizers().to_vec();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        finalizers.extend(wanted.then(|| FINALIZER.to_owned()));
+        let patch = json!({"metadata": {"resourceVersion": shim.resource_version(), "finalizers": finalizers}});
+        gone_is_fine(self.shims.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+
+    /// Created where there is none, so that one that appeared meanwhile is never taken over.
+    async fn apply(&self, class: &RuntimeClass, observer: &Observer) -> Result<(), ActError> {
+        let name = class.name_any();
+        if observer.runtime_class(&name).is_none() {
+            self.classes.create(&PostParams { field_manager: Some(MANAGER.to_owned()), dry_run: false }, class).await?;
+        } else {
+            let mut body = serde_json::to_value(class)?;
+            body["apiVersion"] = RuntimeClass::api_version(&()).into();
+            body["kind"] = RuntimeClass::kind(&()).into();
+            self.classes.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_class(&self, name: &str, observer: &Observer) -> Result<(), ActError> {
+        let Some(class) = observer.runtime_class(name) else { return Ok(()) };
+        gone_is_fine(self.classes.delete(name, &with_uid(class.uid())).await)
+    }
+
+    async fn record(&self, job: &JobRef, report: &Report) -> Result<(), ActError> {
+        let text = serde_json::to_string(report)?;
+        let patch = json!({"metadata": {"uid": job.uid, "annotations": {RESULT_ANNOTATION: text}}});
+        gone_is_fine(self.jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+
+    async fn mark(&self, write: &MarkWrite, observer: &mut Observer, pass: &mut Pass) -> Result<(), ActError> {
+        let patch = Patch::<Value>::Json(mark_patch(write));
+        let node = self.nodes.patch(write.node.as_str(), &PatchParams::default(), &patch).await?;
+        observer.wrote(node);
+        pass.confirmed.insert(write.node.clone());
+        Ok(())
+    }
+
+    async fn delete_job(&self, job: &JobRef) -> Result<(), ActError> {
+        let parameters = DeleteParams { propagation_policy: DeleteParams::background().propagation_policy, ..with_uid(Some(job.uid.clone())) };
+        gone_is_fine(self.jobs.delete(&job.name, &parameters).await)
+    }
+
+    async fn create(&self, world: &World, task: &Task, pass: &mut Pass) -> Result<(), ActError> {
+        if pass.given_up.contains(&task.node) {
+            return Err(ActError::Changed(format!("node {}", task.node)));
+        }
+        if !pass.confirmed.contains(&task.node) {
+            self.confirm(world, task).await?;
+        }
+        let job = job_for(task, &tolerations(world, task), &self.settings)?;
+        match self.jobs.create(&PostParams::default(), &job).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => self.is_the_same(&job).await,
+            other => other.map(drop).map_err(ActError::from),
+        }
+    }
+
+    /// The cached Node may have been replaced by another of the same name, and the Job would run there.
+    async fn confirm(&self, world: &World, task: &Task) -> Result<(), ActError> {
+        let planned = world.nodes.iter().find(|node| node.name == task.node);
+        let node = self.nodes.get(task.node.as_str()).await?;
+        let same = node.uid().as_ref() == Some(&task.node_uid)
+            && planned.is_some_and(|planned| planned.annotation.as_ref() == node.annotations().get(STATE_ANNOTATION));
+        if same { Ok(()) } else { Err(ActError::Changed(format!("node {}", task.node))) }
+    }
+
+    /// An answer may have got lost: an identical Job that has not ended is the one that we wanted.
+    async fn is_the_same(&self, job: &Job) -> Result<(), ActError> {
+        let found = self.jobs.get(&job.name_any()).await?;
+        let ended = found.status.as_ref().is_some_and(|status| status.completion_time.is_some() || status.failed.is_some());
+        let same = found.annotations().get(TASK_ANNOTATION) == job.annotations().get(TASK_ANNOTATION);
+        if same && !ended && found.metadata.deletion_timestamp.is_none() { Ok(()) } else { Err(ActError::Changed(format!("job {}", job.name_any()))) }
+    }
+
+    async fn status(&self, name: &ShimName, status: &ShimStatus) -> Result<(), ActError> {
+        let body = json!({"apiVersion": Shim::api_version(&()), "kind": Shim::kind(&()), "status": status});
+        let apply = PatchParams::apply(MANAGER).force();
+        gone_is_fine(self.shims.patch_status(name.as_str(), &apply, &Patch::Apply(body)).await)
+    }
+}
+
+impl Pass {
+    fn give_up(&mut self, action: &Action) {
+        if let Action::Mark(MarkWrite { node, .. }) | Action::Create(Task { node, .. }) = action {
+            self.given_up.insert(node.clone());
+        }
+    }
+}
+
+fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), ActError> {
+    match result {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        other => other.map(drop).map_err(ActError::from),
+    }
+}
+
+fn with_uid(uid: Option<String>) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions { uid, resource_version: None })
+}
+
+fn tolerations(world: &World, task: &Task) -> Vec<Toleration> {
+    let shims = world.shims.iter().filter(|shim| task.ops.contains_key(&shim.name));
+    shims.filter_map(|shim| shim.spec.as_ref().ok()).flat_map(|spec| spec.tolerations.clone()).collect()
+}
+
+/// Refused by the API server (422) unless the Node is the planned one and its annotation as the planner saw it.
+fn mark_patch(write: &MarkWrite) -> JsonPatch {
+    let annotation = PointerBuf::from_tokens(["metadata", "annotations", STATE_ANNOTATION]);
+    let test = |path: PointerBuf, value: Value| PatchOperation::Test(TestOperation { path, value });
+    let mut patch = vec![test(PointerBuf::from_tokens(["metadata", "uid"]), json!(write.uid))];
+    // To the API server a test for null passes where there is nothing.
+    patch.push(test(annotation.clone(), json!(write.old)));
+    patch.extend(set(&annotation, write.new.as_deref()));
+    for (label, value) in &write.labels {
+        patch.extend(set(&PointerBuf::from_tokens(["metadata", "labels", label.as_str()]), *value));
+    }
+    JsonPatch(patch)
+}
+
+/// Adding first makes the removal of what is already gone pass.
+fn set(path: &PointerBuf, value: Option<&str>) -> Vec<PatchOperation> {
+    let add = PatchOperation::Add(AddOperation { path: path.clone(), value: json!(value.unwrap_or_default()) });
+    let remove = value.is_none().then(|| PatchOperation::Remove(RemoveOperation { path: path.clone() }));
+    std::iter::once(add).chain(remove).collect()
+}
+
+fn verb(action: &Action) -> &'static str {
+    match action {
+        Action::Hold(_) => "hold",
+        Action::Apply(_) => "apply-runtimeclass",
+        Action::Record(..) => "record",
+        Action::Mark(_) => "mark",
+        Action::Delete(_) => "delete-job",
+        Action::Create(_) => "create-job",
+        Action::DeleteRuntimeClass(..) => "delete-runtimeclass",
+        Action::Release(_) => "release",
+        Action::Status(..) => "status",
+    }
+}
+
+fn subject(action: &Action) -> String {
+    match action {
+        Action::Hold(shim) | Action::Release(shim) | Action::Status(shim, _) => format!("shim/{shim}"),
+        Action::Apply(class) => format!("runtimeclass/{}", class.name_any()),
+        Action::DeleteRuntimeClass(name, _) => format!("runtimeclass/{name}"),
+        Action::Record(job, _) | Action::Delete(job) => format!("job/{}", job.name),
+        Action::Mark(write) => format!("node/{} {}", write.node, write.new.as_deref().unwrap_or("-")),
+        Action::Create(task) => {
+            let ops = task.ops.iter().map(|(name, op)| match op.build() {
+                Some(build) => format!("{name}={build}"),
+                None => format!("{name}=remove"),
+            });
+            format!("node/{} {} attempt {}", task.node, ops.collect::<Vec<_>>().join(","), task.attempt)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn write(old: Option<&str>, new: Option<&str>, label: Option<&'static str>) -> MarkWrite {
+        MarkWrite {
+            node: "n".parse().unwrap(),
+            uid: "u".to_owned(),
+            old: old.map(str::to_owned),
+            new: new.map(str::to_owned),
+            labels: BTreeMap::from([("shim.dev/a".to_owned(), label)]),
+        }
+    }
+
+    #[test]
+    fn a_mark_is_guarded_by_uid_and_old_annotation() {
+        let patch = mark_patch(&write(Some("v1,a=claimed"), Some("v1,a=removing"), Some("removing")));
+        let expected = json!([
+            {"op": "test", "path": "/metadata/uid", "value": "u"},
+            {"op": "test", "path": "/metadata/annotations/shim.dev~1state", "value": "v1,a=claimed"},
+            {"op": "add", "path": "/metadata/annotations/shim.dev~1state", "value": "v1,a=removing"},
+            {"op": "add", "path": "/metadata/labels/shim.dev~1a", "value": "removing"},
+        ]);
+        assert_eq!(serde_json::to_value(patch).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_goes_is_added_first_so_that_its_absence_is_no_error() {
+        let patch = serde_json::to_value(mark_patch(&write(Some("v1,a=removing"), None, None))).unwrap();
+        let mut node = json!({"metadata": {"uid": "u", "annotations": {"shim.dev/state": "v1,a=removing"}, "labels": {}}});
+        json_patch::patch(&mut node, &serde_json::from_value::<JsonPatch>(patch).unwrap()).unwrap();
+        assert_eq!(node, json!({"metadata": {"uid": "u", "annotations": {}, "labels": {}}}));
+    }
+}

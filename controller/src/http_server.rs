@@ -1,0 +1,78 @@
+//! /healthz, /readyz and /metrics.
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
+use shim_core::limits::RESYNC;
+use tokio::net::TcpListener;
+
+use crate::metrics::Metrics;
+
+/// What the probes ask about.
+pub(crate) struct Health {
+    pub(crate) metrics: Metrics,
+    synced: AtomicBool,
+    alive: Mutex<Instant>,
+}
+
+impl Health {
+    pub(crate) fn new() -> Self {
+        Self { metrics: Metrics::new(), synced: AtomicBool::new(false), alive: Mutex::new(Instant::now()) }
+    }
+
+    /// The caches are full.
+    pub(crate) fn set_synced(&self) {
+        self.synced.store(true, Ordering::Relaxed);
+    }
+
+    /// The loop goes round.
+    pub(crate) fn beat(&self) {
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn is_alive(&self) -> bool {
+        let last = *self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        last.elapsed() < RESYNC + Duration::from_secs(60)
+    }
+}
+
+/// Serves for ever.
+pub(crate) async fn serve(address: &str, health: Arc<Health>) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
+    let router = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(health);
+    axum::serve(listener, router).await.context("the HTTP server ended")
+}
+
+async fn healthz(State(health): State<Arc<Health>>) -> impl IntoResponse {
+    answer(health.is_alive(), "the loop does not go round")
+}
+
+async fn readyz(State(health): State<Arc<Health>>) -> impl IntoResponse {
+    answer(health.synced.load(Ordering::Relaxed), "the caches are not full yet")
+}
+
+fn answer(good: bool, bad: &'static str) -> (StatusCode, &'static str) {
+    if good { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, bad) }
+}
+
+async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    match health.metrics.text() {
+        Ok(text) => (StatusCode::OK, kind, text),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, kind, error.to_string()),
+    }
+}

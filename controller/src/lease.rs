@@ -1,0 +1,228 @@
+//! Hold the Lease, or exit.
+//!
+//! A Lease does not fence: between the moment at which the API server accepts a new holder and the moment at which the
+//! old one knows, both believe in themselves. So a holder writes only while its Lease has time left for the whole write,
+//! and who takes over from one that vanished waits [`LEASE_GRACE`] longer. The age of a record is measured with the own
+//! monotonic clock from when it was first seen, never by comparing clocks of two machines.
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{Api, Client, api::PostParams};
+use shim_core::{
+    limits::{LEASE_GRACE, LEASE_SECONDS, WRITE_DEADLINE},
+    manifests::CONTROLLER,
+};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+const ASK_EVERY: Duration = Duration::from_secs(2);
+const RENEW_EVERY: Duration = Duration::from_secs(3);
+
+/// Until when this process is the leader.
+#[derive(Debug, Clone)]
+pub(crate) struct Leadership(watch::Receiver<Instant>);
+
+impl Leadership {
+    /// Whether a write that starts now ends before the Lease does.
+    pub(crate) fn may_write(&self) -> bool {
+        Instant::now() + WRITE_DEADLINE <= *self.0.borrow()
+    }
+}
+
+/// The Lease of all controllers of a cluster.
+pub(crate) struct Keeper {
+    api: Api<Lease>,
+    identity: String,
+    until: watch::Sender<Instant>,
+}
+
+/// How a Lease was come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Nobody held it, or the last holder gave it back.
+    Free,
+    /// The last holder vanished; a write of it may still be under way.
+    Expired,
+}
+
+/// A record as it was first seen.
+struct Seen {
+    lease: Lease,
+    at: Instant,
+}
+
+/// What a record allows.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Take(Taken),
+    Wait,
+}
+
+impl Keeper {
+    /// `identity` must be this process's alone.
+    pub(crate) fn new(client: Client, namespace: &str, identity: String) -> (Self, Leadership) {
+        let (until, receiver) = watch::channel(Instant::now());
+        (Self { api: Api::namespaced(client, namespace), identity, until }, Leadership(receiver))
+    }
+
+    /// Waits until the Lease is ours and nobody else can still write.
+    pub(crate) async fn acquire(&self) -> Lease {
+        let mut seen: Option<Seen> = None;
+        loop {
+            match self.try_take(&mut seen).await {
+                Ok(Some((lease, taken))) => return self.settle(lease, taken).await,
+                Ok(None) => {}
+                Err(error) => tracing::warn!("the Lease can't be asked for: {error}"),
+            }
+            sleep(ASK_EVERY).await;
+        }
+    }
+
+    async fn try_take(&self, seen: &mut Option<Seen>) -> Result<Option<(Lease, Taken)>, kube::Error> {
+        let Some(lease) = limited(self.api.get_opt(CONTROLLER)).await? else {
+            let lease = self.record(None);
+            return self.write(self.api.create(&PostParams::default(), &lease)).await.map(|l| Some((l, Taken::Free)));
+        };
+        if seen.as_ref().is_none_or(|seen| seen.lease.metadata.resource_version != lease.metadata.resource_version) {
+            *seen = Some(Seen { lease: lease.clone(), at: Instant::now() });
+        }
+        let age = seen.as_ref().map_or(Duration::ZERO, |seen| seen.at.elapsed());
+        let Verdict::Take(taken) = judge(&lease, age) else { return Ok(None) };
+        let next = self.record(Some(&lease));
+        self.write(self.api.replace(CONTROLLER, &PostParams::default(), &next)).await.map(|l| Some((l, taken)))
+    }
+
+    /// The Lease counts from when the request was sent, not from when the answer came.
+    async fn write(&self, request: impl Future<Output = Result<Lease, kube::Error>>) -> Result<Lease, kube::Error> {
+        let sent = Instant::now();
+        let lease = limited(request).await?;
+        self.until.send_replace(sent + Duration::from_secs(LEASE_SECONDS.unsigned_abs().into()));
+        Ok(lease)
+    }
+
+    async fn settle(&self, mut lease: Lease, taken: Taken) -> Lease {
+        tracing::info!(identity = self.identity, ?taken, "holding the Lease");
+        let calm = Instant::now() + if taken == Taken::Expired { LEASE_GRACE } else { Duration::ZERO };
+        while Instant::now() < calm {
+            sleep(RENEW_EVERY.min(calm - Instant::now())).await;
+            if let Ok(renewed) = self.renew(&lease).await {
+                lease = renewed;
+            }
+        }
+        lease
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Lease, kube::Error> {
+        let next = self.record(Some(lease));
+        self.write(self.api.replace(CONTROLLER, &PostParams::default(), &next)).await
+    }
+
+    /// Renews until that fails for too long; the error then ends the process. `stop` gives the Lease back.
+    pub(crate) async fn hold(&self, mut lease: Lease, stop: CancellationToken) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                () = sleep(RENEW_EVERY) => {}
+                () = stop.cancelled() => return self.release(lease).await,
+            }
+            match self.renew(&lease).await {
+                Ok(renewed) => lease = renewed,
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
+                    bail!("the Lease was lost: {}", status.message);
+                }
+                Err(error) => tracing::warn!("the Lease can't be renewed: {error}"),
+            }
+            if Instant::now() >= *self.until.borrow() {
+                bail!("the Lease was lost: it could not be renewed for {LEASE_SECONDS} s");
+            }
+        }
+    }
+
+    async fn release(&self, lease: Lease) -> anyhow::Result<()> {
+        let mut next = lease;
+        if let Some(spec) = &mut next.spec {
+            spec.holder_identity = None;
+        }
+        limited(self.api.replace(CONTROLLER, &PostParams::default(), &next)).await?;
+        tracing::info!("gave the Lease back");
+        Ok(())
+    }
+
+    fn record(&self, before: Option<&Lease>) -> Lease {
+        let old = before.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let ours = old.holder_identity.as_deref() == Some(self.identity.as_str());
+        let now = MicroTime(Timestamp::now());
+        Lease {
+            metadata: before.map_or_else(
+                || ObjectMeta { name: Some(CONTROLLER.to_owned()), ..ObjectMeta::default() },
+                |lease| lease.metadata.clone(),
+            ),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: Some(LEASE_SECONDS),
+                acquire_time: if ours { old.acquire_time } else { Some(now.clone()) },
+                renew_time: Some(now),
+                lease_transitions: Some(old.lease_transitions.unwrap_or_default() + i32::from(!ours)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+/// `age`: how long the record has been seen unchanged.
+fn judge(lease: &Lease, age: Duration) -> Verdict {
+    let spec = lease.spec.clone().unwrap_or_default();
+    if spec.holder_identity.unwrap_or_default().is_empty() {
+        return Verdict::Take(Taken::Free);
+    }
+    let seconds = spec.lease_duration_seconds.unwrap_or(LEASE_SECONDS).unsigned_abs();
+    if age > Duration::from_secs(seconds.into()) { Verdict::Take(Taken::Expired) } else { Verdict::Wait }
+}
+
+/// A request that hangs must not outlive the Lease.
+async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let late = |_| kube::Error::Service("no answer in time".into());
+    timeout(WRITE_DEADLINE, request).await.map_err(late)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: Option<&str>) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        };
+        Lease { spec: Some(spec), ..Lease::default() }
+    }
+
+    #[test]
+    fn a_lease_given_back_is_taken_at_once() {
+        assert_eq!(judge(&lease(None), Duration::ZERO), Verdict::Take(Taken::Free));
+        assert_eq!(judge(&lease(Some("")), Duration::ZERO), Verdict::Take(Taken::Free));
+    }
+
+    #[test]
+    fn a_holder_is_waited_for_as_long_as_its_record_says() {
+        assert_eq!(judge(&lease(Some("a")), Duration::from_secs(15)), Verdict::Wait);
+        assert_eq!(judge(&lease(Some("a")), Duration::from_secs(16)), Verdict::Take(Taken::Expired));
+    }
+
+    #[test]
+    fn no_write_starts_that_could_outlive_the_lease() {
+        let (until, receiver) = watch::channel(Instant::now() + WRITE_DEADLINE + Duration::from_secs(1));
+        let leadership = Leadership(receiver);
+        assert!(leadership.may_write());
+        until.send_replace(Instant::now() + WRITE_DEADLINE.saturating_sub(Duration::from_millis(100)));
+        assert!(!leadership.may_write());
+    }
+}
