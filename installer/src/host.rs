@@ -1,0 +1,258 @@
+//! The node's files. Every path of the node goes through here, so that tests can stand on a directory.
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+/// The node's root directory: `/` once the process has changed its root to the node's.
+#[derive(Debug, Clone)]
+pub struct Host {
+    root: PathBuf,
+    #[cfg(test)]
+    pub(crate) faults: crate::install::tests::faults::Faults,
+}
+
+/// A file operation that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {path}: {source}")]
+pub struct HostError {
+    action: &'static str,
+    path: String,
+    source: io::Error,
+}
+
+type Result<T> = std::result::Result<T, HostError>;
+
+impl Host {
+    /// The node whose root is `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            #[cfg(test)]
+            faults: crate::install::tests::faults::Faults::default(),
+        }
+    }
+
+    /// Where an absolute path of the node is for us.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Content of a text file; absent if there is none.
+    pub fn read(&self, path: &str) -> Result<Option<String>> {
+        absent_is_none(fs::read_to_string(self.path(path))).map_err(at("read", path))
+    }
+
+    /// Target of a symbolic link; absent if there is no link.
+    pub fn read_link(&self, path: &str) -> Result<Option<String>> {
+        let target = absent_is_none(fs::read_link(self.path(path))).map_err(at("read the link", path))?;
+        Ok(target.map(|target| target.to_string_lossy().into_owned()))
+    }
+
+    /// Whether anything is there.
+    pub fn exists(&self, path: &str) -> bool {
+        self.path(path).symlink_metadata().is_ok()
+    }
+
+    /// Names in a directory, sorted; none if there is no directory.
+    pub fn list(&self, path: &str) -> Result<Vec<String>> {
+        let Some(entries) = absent_is_none(fs::read_dir(self.path(path))).map_err(at("list", path))? else {
+            return Ok(Vec::new());
+        };
+        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The directories that [`Self::make_directory`] would create, outermost first.
+    pub fn missing_directories(&self, path: &str) -> Vec<String> {
+        let ancestors = Path::new(path).ancestors().map(|path| path.to_string_lossy().into_owned());
+        let mut missing: Vec<_> = ancestors.take_while(|path| !self.path(path).is_dir()).collect();
+        missing.reverse();
+        missing
+    }
+
+    /// Creates a directory with all above it, readable by everyone.
+    pub fn make_directory(&self, path: &str) -> Result<()> {
+        for directory in self.missing_directories(path) {
+            self.step();
+            let full = self.path(&directory);
+            fs::create_dir(&full).map_err(at("create", &directory))?;
+            // Whatever the umask says: the daemon and people must be able to read it.
+            fs::set_permissions(&full, Permissions::from_mode(0o755)).map_err(at("change the mode of", &directory))?;
+            sync_parent(&full).map_err(at("create", &directory))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file so that at any moment it is the old or the new one. A file that exists keeps mode and owner.
+    pub fn write(&self, path: &str, content: &[u8]) -> Result<()> {
+        self.write_with(path, |file| file.write_all(content))
+    }
+
+    /// Like [`Self::write`], with mode and a content that is streamed.
+    pub fn write_with(&self, path: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+        self.step();
+        // A symbolic link stays one: its target is what is replaced.
+        let named = self.path(path);
+        let real = fs::canonicalize(&named).unwrap_or(named);
+        let temporary = temporary(&real);
+        self.replace(&real, &temporary, fill)
+            .inspect_err(|_| drop(fs::remove_file(&temporary)))
+            .map_err(at("write", path))
+    }
+
+    fn replace(&self, path: &Path, temporary: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(temporary)?;
+        content(&mut file)?;
+        match path.metadata() {
+            Ok(old) => {
+                std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()))?;
+                file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
+            }
+            Err(_) => file.set_permissions(Permissions::from_mode(0o644))?,
+        }
+        file.sync_all()?;
+        self.step();
+        fs::rename(temporary, path)?;
+        sync_parent(path)
+    }
+
+    /// Sets the mode of a file.
+    pub fn set_mode(&self, path: &str, mode: u32) -> Result<()> {
+        fs::set_permissions(self.path(path), Permissions::from_mode(mode)).map_err(at("change the mode of", path))
+    }
+
+    /// Makes `path` a link to `target`, whatever link it was before, with no moment without one.
+    pub fn link(&self, path: &str, target: &str) -> Result<()> {
+        self.step();
+        let full = self.path(path);
+        let temporary = temporary(&full);
+        let switch = || {
+            absent_is_none(fs::remove_file(&temporary))?;
+            symlink(target, &temporary)?;
+            fs::rename(&temporary, &full)?;
+            sync_parent(&full)
+        };
+        switch().map_err(at("switch the link", path))
+    }
+
+    /// Removes a file or link if it is there.
+    pub fn remove(&self, path: &str) -> Result<()> {
+        if !self.exists(path) {
+            return Ok(());
+        }
+        self.step();
+        let full = self.path(path);
+        let gone = absent_is_none(fs::remove_file(&full)).and_then(|_| sync_parent(&full));
+        gone.map_err(at("remove", path))
+    }
+
+    /// Removes what a killed run has left of a new file or link at `path`.
+    pub fn remove_leftover(&self, path: &str) -> Result<()> {
+        let named = self.path(path);
+        let leftovers = [temporary(&fs::canonicalize(&named).unwrap_or_else(|_| named.clone())), temporary(&named)];
+        for leftover in leftovers.iter().filter(|leftover| leftover.symlink_metadata().is_ok()) {
+            self.step();
+            absent_is_none(fs::remove_file(leftover)).map_err(at("remove what is left of", path))?;
+        }
+        Ok(())
+    }
+
+    /// Removes a directory with everything in it if it is there.
+    pub fn remove_tree(&self, path: &str) -> Result<()> {
+        if !self.exists(path) {
+            return Ok(());
+        }
+        self.step();
+        absent_is_none(fs::remove_dir_all(self.path(path))).map(drop).map_err(at("remove", path))
+    }
+
+    /// Removes a directory if it is empty; anything in it is somebody else's.
+    pub fn remove_if_empty(&self, path: &str) -> Result<()> {
+        self.step();
+        match fs::remove_dir(self.path(path)) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => {
+                Err(at("remove", path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a file for reading and writing, created if it is not there: the lock.
+    pub fn open(&self, path: &str) -> Result<File> {
+        let options = File::options().read(true).write(true).create(true).truncate(false).open(self.path(path));
+        options.map_err(at("open", path))
+    }
+
+    /// A point before a change: where a test ends the run as a power failure would.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests count here"))]
+    fn step(&self) {
+        #[cfg(test)]
+        self.faults.step();
+    }
+}
+
+fn at(action: &'static str, path: &str) -> impl Fn(io::Error) -> HostError {
+    let path = path.to_owned();
+    move |source| HostError { action, path: path.clone(), source }
+}
+
+/// Not `*.toml`, so that no glob of a configuration matches it; the same for each run, so that none piles up.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".kubectl-shim-new");
+    path.with_file_name(name)
+}
+
+fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name survives a power failure only when its directory is on disk.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_keeps_mode_and_links_and_leaves_nothing_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(dir.path());
+        host.make_directory("/etc/real").unwrap();
+        host.write("/etc/real/config", b"old").unwrap();
+        host.set_mode("/etc/real/config", 0o600).unwrap();
+        symlink("real/config", host.path("/etc/link")).unwrap();
+        host.write("/etc/link", b"new").unwrap();
+        assert_eq!(host.read("/etc/real/config").unwrap().as_deref(), Some("new"));
+        assert_eq!(host.path("/etc/real/config").metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(host.list("/etc").unwrap(), ["link", "real"]);
+        assert_eq!(host.list("/etc/real").unwrap(), ["config"]);
+    }
+
+    #[test]
+    fn a_link_is_switched_and_everything_tolerates_absence() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(dir.path());
+        assert_eq!(host.read_link("/current").unwrap(), None);
+        host.link("/current", "a").unwrap();
+        host.link("/current", "b").unwrap();
+        assert_eq!(host.read_link("/current").unwrap().as_deref(), Some("b"));
+        for _ in 0..2 {
+            host.remove("/current").unwrap();
+            host.remove_tree("/x").unwrap();
+            host.remove_if_empty("/x").unwrap();
+        }
+        assert_eq!((host.read("/x").unwrap(), host.list("/x").unwrap()), (None, vec![]));
+        assert_eq!(host.missing_directories("/a/b"), ["/a", "/a/b"]);
+    }
+}

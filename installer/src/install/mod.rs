@@ -1,0 +1,136 @@
+//! The container `install`: places binaries, configures containerd, restarts it if it must, verifies, and undoes
+//! whatever did not work.
+//!
+//! | file | does |
+//! |---|---|
+//! | `context` | the node, and how long anything may take |
+//! | `artifact` | what `fetch` left |
+//! | `recover` | undoes what a killed run has left |
+//! | `discover` | which containerd runs this node's pods |
+//! | `session` | what was found, and the edit that follows from it |
+//! | `operation` | one operation: what it needs before containerd is touched, and how it is undone |
+//! | `place` | the binary and the link |
+//! | `configuration` | containerd's files and what its own binary makes of them |
+//! | `change` | edit, restart, roll back |
+//! | `verify` | what CRI says, and the throw-away sandbox |
+//! | `settle` | all operations of a task, one edit, one restart |
+//! | `prune` | files that nothing needs any more |
+pub mod artifact;
+mod change;
+mod configuration;
+pub mod context;
+mod discover;
+mod operation;
+mod place;
+mod prune;
+mod recover;
+mod session;
+mod settle;
+#[cfg(test)]
+pub(crate) mod tests;
+mod verify;
+
+use std::collections::BTreeMap;
+
+use shim_core::{
+    names::ShimName,
+    report::{self, Failure, Outcome, Reason, Report, Step},
+    task::{self, Op, SHIM_DIR, Task},
+};
+
+use self::{
+    artifact::Artifacts,
+    context::{Context, OrFail as _},
+    session::Session,
+};
+use crate::{
+    deadline::Deadline,
+    lock::{self, LockError},
+    state::{State, StateError},
+};
+
+/// What is known of a run so far.
+#[derive(Debug, Default)]
+struct Results {
+    outcomes: BTreeMap<ShimName, Outcome>,
+    restarted: bool,
+    log: String,
+}
+
+/// Does the task, as far as it can be done.
+pub fn install(context: &Context<'_>, task: &Task, artifacts: &Artifacts) -> Report {
+    let mut results = Results::default();
+    if let Err(failure) = perform(context, task, artifacts, &mut results) {
+        tracing::error!(%failure, "the task failed");
+        for shim in task.ops.keys() {
+            results.outcomes.entry(shim.clone()).or_insert_with(|| Outcome::Failed(failure.clone()));
+        }
+    }
+    Report { format: report::FORMAT, outcomes: results.outcomes, restarted: results.restarted, log: results.log }
+}
+
+fn perform(context: &Context<'_>, task: &Task, artifacts: &Artifacts, results: &mut Results) -> Result<(), Failure> {
+    check_task(task)?;
+    check_machine(context, task)?;
+    let _lock = lock::acquire(context.host, &Deadline::new(context.limits.lock, &context.interrupt)).map_err(locked)?;
+    let mut state = State::load(context.host).map_err(state_failure)?;
+    if is_nothing_to_do(context, task, &state) {
+        results.outcomes.extend(task.ops.keys().map(|shim| (shim.clone(), Outcome::Done { disrupted: 0 })));
+        return Ok(());
+    }
+    recover::recover(context, &mut state)?;
+    let deadline = Deadline::new(context.limits.prepare, &context.interrupt);
+    let mut session = Session::open(context, state, deadline)?;
+    let settled = settle::settle(&mut session, task, artifacts, results);
+    let cleaned = clean(&mut session);
+    settled.and(cleaned)
+}
+
+fn check_task(task: &Task) -> Result<(), Failure> {
+    if task.format > task::FORMAT {
+        let message = format!("the task has format {}, this installer knows {}", task.format, task::FORMAT);
+        return Err(Failure::new(Step::Preflight, Reason::Internal, message));
+    }
+    Ok(())
+}
+
+/// A Node object may stand for another machine since the task was made.
+fn check_machine(context: &Context<'_>, task: &Task) -> Result<(), Failure> {
+    let id = context.host.read("/etc/machine-id").or_fail(Step::Preflight, Reason::MachineMismatch)?;
+    let id = id.unwrap_or_default();
+    if id.trim() == task.machine_id.as_str() {
+        return Ok(());
+    }
+    let message = format!("the task is for the machine {}, this is {}", task.machine_id, id.trim());
+    Err(Failure::new(Step::Preflight, Reason::MachineMismatch, message))
+}
+
+/// A removal on a node that has nothing of ours must not fail because its containerd is not one of ours either.
+fn is_nothing_to_do(context: &Context<'_>, task: &Task, state: &State) -> bool {
+    let only_removals = task.ops.values().all(|op| *op == Op::Remove);
+    only_removals && state.is_empty() && !context.host.exists(SHIM_DIR)
+}
+
+/// What is in force is in force: files that could not be removed are no reason to call an operation failed.
+fn clean(session: &mut Session<'_>) -> Result<(), Failure> {
+    session.save()?;
+    let in_use = session.in_use()?;
+    let cleaned = prune::prune(session.context.host, &session.state, &in_use)
+        .and_then(|()| prune::tidy(session.context.host, &mut session.state));
+    if let Err(error) = cleaned {
+        tracing::warn!(%error, "files that are not needed any more could not be removed");
+    }
+    if session.state.is_empty() { Ok(()) } else { session.save() }
+}
+
+fn locked(error: LockError) -> Failure {
+    match error {
+        LockError::Busy(why) if why == crate::deadline::Ended::Interrupted => context::ended(Step::Preflight)(why),
+        _ => Failure::new(Step::Preflight, Reason::Locked, error),
+    }
+}
+
+fn state_failure(error: StateError) -> Failure {
+    let reason = if matches!(error, StateError::TooNew(_)) { Reason::StateTooNew } else { Reason::Internal };
+    Failure::new(Step::Preflight, reason, error)
+}
