@@ -1,0 +1,132 @@
+//! Reading.
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod, node::v1::RuntimeClass};
+use kube::{Api, Resource, ResourceExt as _, api::ListParams};
+use serde::de::DeserializeOwned;
+use shim_core::{
+    api::Shim,
+    manifests::{CONTROLLER, VERSION_LABEL},
+    names::{MANAGED_BY_LABEL, MANAGER},
+    world::LeanNode,
+};
+
+use super::{Cluster, allowed, found};
+use crate::{
+    exit::Failure,
+    views::{Facts, Snapshot},
+};
+
+/// Objects in one answer, as kubectl asks for them.
+const CHUNK: u32 = 500;
+
+/// How the controller is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Controller {
+    /// Its Deployment is available.
+    Available {
+        /// Of kubectl-shim.
+        version: Option<String>,
+    },
+    /// There is a Deployment, and no Pod of it works.
+    Unavailable,
+    /// There is none in this namespace.
+    Missing,
+    /// We may not look.
+    Unknown,
+}
+
+/// A Pod that uses a runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodUse {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its Node, once it has one.
+    pub node: Option<String>,
+    /// Its RuntimeClass.
+    pub class: String,
+}
+
+impl Cluster {
+    /// All Shims, and what they are about as far as it may be read.
+    pub async fn snapshot(&self) -> Result<Snapshot, Failure> {
+        let shims = self.all_shims().await?;
+        let facts = self.facts().await.map_err(|error| self.failure(&error))?;
+        Ok(Snapshot { now: Timestamp::now(), shims, facts })
+    }
+
+    /// Everything or nothing: without Jobs, a node that failed would look as if it waited.
+    async fn facts(&self) -> kube::Result<Facts> {
+        let ours = format!("{MANAGED_BY_LABEL}={MANAGER}");
+        let nodes: Api<LeanNode> = Api::all(self.client());
+        let jobs: Api<Job> = Api::namespaced(self.client(), &self.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client(), &self.namespace);
+        let classes: Api<RuntimeClass> = Api::all(self.client());
+        let (nodes, jobs, pods, classes) =
+            tokio::join!(self.all(&nodes, ""), self.all(&jobs, &ours), self.all(&pods, &ours), self.all(&classes, ""));
+        let (nodes, jobs, pods, classes) = (allowed(nodes)?, allowed(jobs)?, allowed(pods)?, allowed(classes)?);
+        let denied = [("nodes", nodes.is_none()), ("jobs", jobs.is_none()), ("pods", pods.is_none()), ("runtimeclasses", classes.is_none())];
+        Ok(match (nodes, jobs, pods, classes) {
+            (Some(nodes), Some(jobs), Some(pods), Some(runtime_classes)) => Facts::All { nodes, jobs, pods, runtime_classes },
+            _ => Facts::Denied(denied.into_iter().filter_map(|(kind, denied)| denied.then_some(kind)).collect()),
+        })
+    }
+
+    /// All Shims.
+    pub async fn all_shims(&self) -> Result<Vec<Shim>, Failure> {
+        self.all(&self.shims(), "").await.map_err(|error| self.failure(&error))
+    }
+
+    /// A Shim, if it exists.
+    pub async fn shim(&self, name: &str) -> Result<Option<Shim>, Failure> {
+        found(self.shims().get(name).await).map_err(|error| self.failure(&error))
+    }
+
+    /// How the controller is.
+    pub async fn controller(&self) -> Result<Controller, Failure> {
+        let api: Api<Deployment> = Api::namespaced(self.client(), &self.namespace);
+        let answer = allowed(found(api.get(CONTROLLER).await)).map_err(|error| self.failure(&error))?;
+        let Some(answer) = answer else { return Ok(Controller::Unknown) };
+        let Some(deployment) = answer else { return Ok(Controller::Missing) };
+        let available = deployment.status.as_ref().and_then(|status| status.available_replicas).unwrap_or_default() > 0;
+        let version = deployment.labels().get(VERSION_LABEL).cloned();
+        Ok(if available { Controller::Available { version } } else { Controller::Unavailable })
+    }
+
+    /// Pods that use one of these RuntimeClasses and have not ended; `None`: they may not be listed.
+    pub async fn pods_with(&self, classes: &[String]) -> Result<Option<Vec<PodUse>>, Failure> {
+        let api: Api<Pod> = Api::all(self.client());
+        let pods = allowed(self.all(&api, "").await).map_err(|error| self.failure(&error))?;
+        Ok(pods.map(|pods| pods.iter().filter_map(|pod| pod_use(pod, classes)).collect()))
+    }
+
+    /// A whole list, chunk by chunk.
+    pub(super) async fn all<K>(&self, api: &Api<K>, labels: &str) -> kube::Result<Vec<K>>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let mut params = ListParams { limit: Some(CHUNK), ..ListParams::default() };
+        params.label_selector = (!labels.is_empty()).then(|| labels.to_owned());
+        let mut items = Vec::new();
+        loop {
+            let list = api.list(&params).await?;
+            items.extend(list.items);
+            params.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+}
+
+fn pod_use(pod: &Pod, classes: &[String]) -> Option<PodUse> {
+    let spec = pod.spec.as_ref()?;
+    let class = spec.runtime_class_name.clone().filter(|class| classes.contains(class))?;
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ended = matches!(phase, Some("Succeeded" | "Failed"));
+    let namespace = pod.namespace().unwrap_or_default();
+    (!ended).then(|| PodUse { namespace, name: pod.name_any(), node: spec.node_name.clone(), class })
+}

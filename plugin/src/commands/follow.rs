@@ -1,0 +1,315 @@
+//! Waiting and watching: one line per change, a heartbeat, and an end by itself.
+use std::{pin::pin, time::Duration};
+
+use futures_util::{Stream, StreamExt as _};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use shim_core::{status::NodeState, world::Life};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::App;
+use crate::{
+    cli::values::StatusFormat,
+    cluster::{Cluster, Controller},
+    exit::{Exit, Failure},
+    next::Next,
+    output,
+    views::{self, Picture, Settled, ShimPicture, Tracker},
+};
+
+/// Silence after which something is said.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Changes within this time make one look.
+const GATHER: Duration = Duration::from_secs(1);
+/// So long the controller has to show that it is there.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// So long without an answer of the API server, and watching has no sense any more.
+const OUTAGE: Duration = Duration::from_secs(300);
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Every node is as it should be.
+    Ready,
+    /// The Shims are gone.
+    Gone,
+}
+
+/// Where the lines go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Voice {
+    /// They were asked for: standard output, in this format.
+    Asked(StatusFormat),
+    /// They are progress: standard error.
+    Aside,
+}
+
+/// What is followed.
+pub struct Follow {
+    /// Names of Shims; empty: all.
+    pub names: Vec<String>,
+    /// The end.
+    pub goal: Goal,
+    /// The end in any case; zero or none: never.
+    pub timeout: Option<Duration>,
+    /// Where the lines go.
+    pub voice: Voice,
+}
+
+/// Follows until the end.
+pub async fn follow(app: &App<'_>, cluster: &Cluster, what: Follow) -> Result<Exit, Failure> {
+    let deadline = what.timeout.filter(|time| !time.is_zero()).map(|time| Instant::now() + time);
+    let mut changes = pin!(watcher(cluster.shims(), watcher::Config::default()).default_backoff());
+    let mut follower = Follower::new(app, cluster, what);
+    loop {
+        if let Some(exit) = follower.look().await? {
+            return Ok(exit);
+        }
+        let wake = follower.wake();
+        tokio::select! {
+            () = change(&mut changes) => {}
+            () = sleep_until(wake) => {}
+            () = passed(deadline) => return Err(follower.timed_out()),
+            _ = tokio::signal::ctrl_c() => return Ok(follower.interrupted()),
+        }
+    }
+}
+
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next change of a Shim. A watch that breaks is taken up again by the watcher; nothing is said about it, because
+/// the look that follows says whether the server answers.
+async fn change<T>(changes: &mut (impl Stream<Item = Result<T, watcher::Error>> + Unpin)) {
+    loop {
+        match changes.next().await {
+            Some(Ok(_)) => return sleep(GATHER).await,
+            Some(Err(_)) => {}
+            None => return std::future::pending().await,
+        }
+    }
+}
+
+struct Follower<'a> {
+    app: &'a App<'a>,
+    cluster: &'a Cluster,
+    what: Follow,
+    tracker: Tracker,
+    picture: Option<Picture>,
+    /// Life of each Shim when it was seen first.
+    seen: Vec<(String, Life)>,
+    document: String,
+    started: Instant,
+    spoke: Instant,
+    doubt: Doubt,
+    silent_since: Option<Instant>,
+}
+
+/// Whether it was checked that a controller is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    Open,
+    Settled,
+}
+
+impl<'a> Follower<'a> {
+    fn new(app: &'a App<'a>, cluster: &'a Cluster, what: Follow) -> Self {
+        let now = Instant::now();
+        Self {
+            app,
+            cluster,
+            what,
+            tracker: Tracker::default(),
+            picture: None,
+            seen: Vec::new(),
+            document: String::new(),
+            started: now,
+            spoke: now,
+            doubt: Doubt::Open,
+            silent_since: None,
+        }
+    }
+
+    fn wake(&self) -> Instant {
+        let heartbeat = self.spoke + HEARTBEAT;
+        if self.doubt == Doubt::Open { heartbeat.min(self.started + PATIENCE) } else { heartbeat }
+    }
+
+    /// Reads everything, says what is new, and knows whether that is the end.
+    async fn look(&mut self) -> Result<Option<Exit>, Failure> {
+        match self.cluster.snapshot().await {
+            Ok(snapshot) => self.picture = Some(Picture::of(&snapshot)),
+            Err(failure) => return self.outage(failure).await,
+        }
+        self.silent_since = None;
+        let picture = self.picture.take().unwrap_or_else(|| Picture { shims: Vec::new(), nodes: Vec::new(), denied: Vec::new() });
+        let result = self.judge(&picture).await;
+        self.picture = Some(picture);
+        result
+    }
+
+    async fn judge(&mut self, picture: &Picture) -> Result<Option<Exit>, Failure> {
+        let shims = self.chosen(picture);
+        self.remember(&shims)?;
+        self.say(&shims)?;
+        if self.app.console.is_closed() {
+            return Ok(Some(Exit::Done));
+        }
+        if let Some(exit) = self.end(&shims) {
+            if exit == Exit::Unhealthy {
+                self.complain(&shims);
+            }
+            return Ok(Some(exit));
+        }
+        if self.doubt == Doubt::Open && self.started.elapsed() >= PATIENCE {
+            self.doubt = Doubt::Settled;
+            warn_without_controller(self.app, self.cluster, &self.what.names, self.what.goal).await?;
+        }
+        Ok(None)
+    }
+
+    /// An API server that is away for a moment ends no rollout, so it ends no watch either.
+    async fn outage(&mut self, failure: Failure) -> Result<Option<Exit>, Failure> {
+        let since = self.silent_since;
+        if self.picture.is_none() || since.is_some_and(|since| since.elapsed() > OUTAGE) {
+            return Err(failure);
+        }
+        if since.is_none() {
+            self.silent_since = Some(Instant::now());
+            self.app.console.warn(&format!("{}; trying again", failure.text));
+        }
+        sleep(PATIENCE).await;
+        Ok(None)
+    }
+
+    fn chosen<'p>(&self, picture: &'p Picture) -> Vec<&'p ShimPicture> {
+        let wanted = |shim: &&ShimPicture| self.what.names.is_empty() || self.what.names.contains(&shim.name);
+        picture.shims.iter().filter(wanted).collect()
+    }
+
+    /// Notices Shims that are gone although they were not on their way out.
+    fn remember(&mut self, shims: &[&ShimPicture]) -> Result<(), Failure> {
+        let there = |name: &str| shims.iter().any(|shim| shim.name == name);
+        if self.what.goal == Goal::Ready {
+            if let Some(name) = self.what.names.iter().find(|name| !there(name) && !self.seen.iter().any(|(seen, _)| seen == *name)) {
+                return Err(super::not_found(name));
+            }
+            if let Some((name, _)) = self.seen.iter().find(|(name, life)| *life == Life::Active && !there(name)) {
+                return Err(Failure::error(format!("shim {name:?} was deleted meanwhile")));
+            }
+        }
+        for shim in shims {
+            if !self.seen.iter().any(|(name, _)| *name == shim.name) {
+                self.seen.push((shim.name.clone(), shim.life));
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, shims: &[&ShimPicture]) -> Result<(), Failure> {
+        let format = match self.what.voice {
+            Voice::Asked(format @ (StatusFormat::Json | StatusFormat::Yaml)) => format,
+            _ => return self.say_lines(shims),
+        };
+        let list = views::list(shims, None);
+        let document = match format {
+            StatusFormat::Json => serde_json::to_string(&list).map_err(Failure::error)? + "\n",
+            _ => format!("---\n{}", output::yaml(&list)?),
+        };
+        if document != self.document {
+            self.app.console.print(&document)?;
+            self.document = document;
+        }
+        Ok(())
+    }
+
+    fn say_lines(&mut self, shims: &[&ShimPicture]) -> Result<(), Failure> {
+        let mut lines = self.tracker.observe(shims);
+        if lines.is_empty() && self.spoke.elapsed() >= HEARTBEAT {
+            lines.push(views::heartbeat(shims));
+        }
+        for line in lines {
+            self.spoke = Instant::now();
+            match self.what.voice {
+                Voice::Aside => self.app.console.event_aside(&line),
+                Voice::Asked(_) => self.app.console.event(&line)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, shims: &[&ShimPicture]) -> Option<Exit> {
+        if shims.is_empty() {
+            return Some(Exit::Done);
+        }
+        let open = |shim: &&&ShimPicture| match (self.what.goal, shim.life) {
+            (Goal::Ready, Life::Active) => shim.settled == Settled::Open,
+            _ => !has_only_failures(shim),
+        };
+        let ready = |shim: &&ShimPicture| shim.life == Life::Active && shim.settled == Settled::Ready;
+        match shims.iter().find(open) {
+            Some(_) => None,
+            None if shims.iter().all(ready) => Some(Exit::Done),
+            None => Some(Exit::Unhealthy),
+        }
+    }
+
+    fn complain(&self, shims: &[&ShimPicture]) {
+        for trouble in views::troubles(shims, &self.app.console.side_screen()) {
+            self.app.console.note(&trouble.text);
+            self.app.console.next(&trouble.next);
+        }
+    }
+
+    fn timed_out(&self) -> Failure {
+        let shims = self.picture.as_ref().map(|picture| self.chosen(picture)).unwrap_or_default();
+        self.complain(&shims);
+        let states: Vec<_> = shims.iter().map(|shim| format!("{}: {}", shim.name, views::one_line(shim.message()))).collect();
+        let time = self.what.timeout.unwrap_or_default();
+        let failure = Failure { exit: Exit::Timeout, ..Failure::error(format!("not done after {time:?}: {}", states.join("; "))) };
+        failure.then(self.again())
+    }
+
+    fn interrupted(&self) -> Exit {
+        self.app.console.note("Stopped watching; the rollout continues.");
+        self.app.console.next(&[self.again()]);
+        Exit::Interrupted
+    }
+
+    fn again(&self) -> Next {
+        match self.what.names.as_slice() {
+            [name] => Next::watch(name),
+            _ => Next::status(),
+        }
+    }
+}
+
+/// A removal that can't go on by itself: every node that is left has failed.
+fn has_only_failures(shim: &ShimPicture) -> bool {
+    let mut rows = shim.rows.iter().flatten().peekable();
+    rows.peek().is_some() && rows.all(|row| row.row.state == NodeState::Failed)
+}
+
+/// Says so if nobody works on the Shims.
+pub async fn warn_without_controller(app: &App<'_>, cluster: &Cluster, names: &[String], goal: Goal) -> Result<(), Failure> {
+    let namespace = &cluster.namespace;
+    let mut next = match cluster.controller().await? {
+        Controller::Available { .. } | Controller::Unknown => return Ok(()),
+        Controller::Missing => {
+            app.console.warn(&format!("there is no controller in namespace {namespace}; nothing happens until there is one"));
+            vec![Next::init()]
+        }
+        Controller::Unavailable => {
+            app.console.warn(&format!("the controller in namespace {namespace} is not running; nothing happens until it is"));
+            vec![Next::kubectl(["get", "pods", "--namespace", namespace])]
+        }
+    };
+    if let (Goal::Gone, Some(name)) = (goal, names.first()) {
+        next.push(Next::orphan(name));
+    }
+    app.console.next(&next);
+    Ok(())
+}

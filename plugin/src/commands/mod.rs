@@ -1,0 +1,89 @@
+//! One file per command: what happens in which order. What is decided stands in `spec` and `views`.
+//!
+//! | file | |
+//! |---|---|
+//! | `status`, `install`, `upgrade`, `uninstall`, `init`, `teardown`, `version` | the commands |
+//! | `follow` | waiting and watching, for all of them |
+//! | `preflight` | what is known before something is sent; pure |
+
+mod follow;
+mod init;
+mod install;
+mod orphan;
+mod preflight;
+mod status;
+mod teardown;
+mod uninstall;
+mod upgrade;
+mod version;
+
+use serde_json::Value;
+
+use crate::{
+    cli::{
+        Command,
+        values::{DryRun, ObjectFormat},
+    },
+    cluster::{Applied, Cluster, reference},
+    connect::{ConnectionFlags, Env},
+    console::Console,
+    exit::{Exit, Failure},
+    output,
+};
+
+/// What every command needs.
+pub struct App<'a> {
+    /// The streams.
+    pub console: &'a Console,
+    /// Which cluster.
+    pub flags: &'a ConnectionFlags,
+    /// Variables and home directory.
+    pub env: &'a Env,
+}
+
+impl App<'_> {
+    /// Runs one command.
+    pub async fn run(&self, command: Command) -> Result<Exit, Failure> {
+        match command {
+            Command::Status(args) => status::run(self, &args).await,
+            Command::Install(args) => install::run(self, &args).await,
+            Command::Upgrade(args) => upgrade::run(self, &args).await,
+            Command::Uninstall(args) => uninstall::run(self, &args).await,
+            Command::Init(args) => init::run(self, &args).await,
+            Command::Teardown(args) => teardown::run(self, &args).await,
+            Command::Version(args) => version::run(self, &args).await,
+        }
+    }
+
+    async fn cluster(&self) -> Result<Cluster, Failure> {
+        Cluster::open(self.flags, self.env).await
+    }
+
+    /// `TYPE/NAME verbed`, or the object where a format was asked for.
+    fn report(&self, object: &Value, verb: impl std::fmt::Display, dry_run: DryRun, format: Option<ObjectFormat>) -> Result<(), Failure> {
+        match format {
+            Some(format) => self.console.print(&output::objects(std::slice::from_ref(object), format)?),
+            None => self.console.line(&format!("{} {verb}{}", reference(object), suffix(dry_run))),
+        }
+    }
+}
+
+/// As kubectl marks what did not happen.
+fn suffix(dry_run: DryRun) -> &'static str {
+    match dry_run {
+        DryRun::None => "",
+        DryRun::Client => " (dry run)",
+        DryRun::Server => " (server dry run)",
+    }
+}
+
+/// An object that was sent, and what became of it.
+struct Sent {
+    name: String,
+    applied: Applied,
+}
+
+/// kubectl's sentence for a Shim that is not there.
+fn not_found(name: &str) -> Failure {
+    Failure::worded(format!("Error from server (NotFound): shims.shim.dev {name:?} not found"))
+}

@@ -1,0 +1,85 @@
+//! `teardown`
+use kube::{ResourceExt as _, api::{DeleteParams, DynamicObject}};
+use serde_json::Value;
+use shim_core::{
+    job::Settings,
+    manifests::{self, PART_OF, PART_OF_LABEL},
+};
+
+use super::{App, orphan::let_go};
+use crate::{
+    cli::TeardownArgs,
+    cluster::{Cluster, reference},
+    console::Answer,
+    exit::{Exit, Failure},
+    next::Next,
+};
+
+/// Removes what `init` made, in the reverse order.
+pub async fn run(app: &App<'_>, args: &TeardownArgs) -> Result<Exit, Failure> {
+    let cluster = app.cluster().await?;
+    let shims = shims(&cluster).await?;
+    if !shims.is_empty() && !args.force {
+        let text = format!("{} still there: {}", if shims.len() == 1 { "a shim is" } else { "shims are" }, shims.join(", "));
+        let failure = Failure::error(text + "; uninstall first, or pass --force to leave the nodes as they are");
+        return Err(failure.then(Next::uninstall_all()));
+    }
+    confirm(app, &cluster, args)?;
+    for name in &shims {
+        let_go(&cluster, name).await?;
+        app.console.line(&format!("{}/{name} orphaned", crate::spec::TYPE))?;
+    }
+    for object in objects(&cluster, args)? {
+        remove(app, &cluster, &object).await?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A cluster without the resource type has no Shims.
+async fn shims(cluster: &Cluster) -> Result<Vec<String>, Failure> {
+    match cluster.all_shims().await {
+        Ok(shims) => Ok(shims.iter().map(|shim| shim.name_any()).collect()),
+        Err(failure) if failure.next.contains(&Next::init()) => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn confirm(app: &App<'_>, cluster: &Cluster, args: &TeardownArgs) -> Result<(), Failure> {
+    if args.yes {
+        return Ok(());
+    }
+    let what = if args.crds { "the controller and the resource type shims" } else { "the controller" };
+    match app.console.ask(&format!("Remove {what} (namespace {})?", cluster.namespace)) {
+        Answer::Yes => Ok(()),
+        Answer::No => Err(Failure::error("not confirmed; nothing was changed")),
+        Answer::NoTerminal => {
+            Err(Failure::error("refusing to remove the controller without confirmation; pass --yes").then(Next::teardown_yes()))
+        }
+    }
+}
+
+/// What `init` makes, last first; the CRD, which all Shims go with, only if asked for.
+fn objects(cluster: &Cluster, args: &TeardownArgs) -> Result<Vec<Value>, Failure> {
+    let settings = Settings { namespace: cluster.namespace.clone(), image: String::new(), pull_secrets: Vec::new() };
+    let mut all = manifests::all(&settings).map_err(Failure::error)?;
+    all.retain(|object| args.crds || object["kind"] != "CustomResourceDefinition");
+    all.reverse();
+    Ok(all)
+}
+
+/// Only what carries our label; somebody else's object of that name stays.
+async fn remove(app: &App<'_>, cluster: &Cluster, object: &Value) -> Result<(), Failure> {
+    let Some(live) = cluster.find(object).await? else { return Ok(()) };
+    if !is_ours(&live) {
+        app.console.note(&format!("{} was not made by kubectl-shim and stays", reference(object)));
+        return Ok(());
+    }
+    if cluster.delete(object, &DeleteParams::background()).await? {
+        app.console.line(&format!("{} deleted", reference(object)))?;
+    }
+    Ok(())
+}
+
+fn is_ours(object: &DynamicObject) -> bool {
+    object.labels().get(PART_OF_LABEL).is_some_and(|value| value == PART_OF)
+}

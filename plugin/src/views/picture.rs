@@ -1,0 +1,209 @@
+//! What was read of the cluster, digested by the same code as the controller's.
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::Pod, node::v1::RuntimeClass},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::ResourceExt as _;
+use shim_core::{
+    api::{Shim, ShimStatus},
+    board::Board,
+    status::{self, NodeRow},
+    world::{Life, LeanNode, MaxUpdate, NodeView, Objects, ShimView, World},
+};
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// When.
+    pub now: Timestamp,
+    /// All Shims.
+    pub shims: Vec<Shim>,
+    /// What they are about.
+    pub facts: Facts,
+}
+
+/// What the nodes say.
+#[derive(Debug, Clone)]
+pub enum Facts {
+    /// Everything that the controller sees too.
+    All {
+        /// All Nodes.
+        nodes: Vec<LeanNode>,
+        /// Our Jobs.
+        jobs: Vec<Job>,
+        /// Their Pods.
+        pods: Vec<Pod>,
+        /// All RuntimeClasses.
+        runtime_classes: Vec<RuntimeClass>,
+    },
+    /// Some of it may not be read, so only `.status` is left.
+    Denied(Vec<&'static str>),
+}
+
+/// What views show.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// All Shims, by name.
+    pub shims: Vec<ShimPicture>,
+    /// All Nodes; none where they may not be read.
+    pub nodes: Vec<NodeView>,
+    /// What may not be read.
+    pub denied: Vec<&'static str>,
+}
+
+/// One Shim.
+#[derive(Debug, Clone)]
+pub struct ShimPicture {
+    /// Its name.
+    pub name: String,
+    /// `spec.version`.
+    pub version: String,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Name of its RuntimeClass.
+    pub runtime_class: String,
+    /// `spec.nodeSelector`.
+    pub selector: BTreeMap<String, String>,
+    /// Nodes at a time, where the nodes are known.
+    pub budget: Option<usize>,
+    /// The same as it stands in the spec.
+    pub max_update: MaxUpdate,
+    /// No further node starts.
+    pub paused: bool,
+    /// Where its life stands.
+    pub life: Life,
+    /// What the controller has written, if it speaks of this generation.
+    pub settled: Settled,
+    /// Computed now, or else as the controller wrote it.
+    pub status: ShimStatus,
+    /// Its nodes, worst first; none where they may not be read.
+    pub rows: Option<Vec<RowPicture>>,
+}
+
+/// One node of a Shim.
+#[derive(Debug, Clone)]
+pub struct RowPicture {
+    /// What the controller would say.
+    pub row: NodeRow,
+    /// The Shim's version, or the build that it has instead.
+    pub version: Option<String>,
+    /// As Go names it.
+    pub arch: String,
+    /// `containerd://1.7.24` and the like.
+    pub runtime: String,
+}
+
+/// Whether the controller has more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It has, or has not looked yet.
+    Open,
+    /// Every node is as it should be.
+    Ready,
+    /// It won't get further without a person.
+    Stalled,
+}
+
+impl Picture {
+    /// Digests what was read. Shims with names that only a broken API server accepts are left out.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let (world, denied) = match &snapshot.facts {
+            Facts::All { nodes, jobs, pods, runtime_classes } => {
+                let objects = Objects { shims: &snapshot.shims, nodes, jobs, pods, runtime_classes };
+                (Some(World::read(snapshot.now, &objects)), Vec::new())
+            }
+            Facts::Denied(denied) => (None, denied.clone()),
+        };
+        let board = world.as_ref().map(Board::new);
+        let mut shims: Vec<_> = snapshot.shims.iter().filter_map(|shim| ShimPicture::of(shim, board.as_ref())).collect();
+        shims.sort_by(|a, b| a.name.cmp(&b.name));
+        Self { shims, nodes: world.map(|world| world.nodes).unwrap_or_default(), denied }
+    }
+
+    /// The Shim of this name.
+    pub fn shim(&self, name: &str) -> Option<&ShimPicture> {
+        self.shims.iter().find(|shim| shim.name == name)
+    }
+}
+
+impl ShimPicture {
+    fn of(shim: &Shim, board: Option<&Board<'_>>) -> Option<Self> {
+        let view = ShimView::read(shim)?;
+        let spec = view.spec.as_ref().ok();
+        let seen = board.map(|board| (status::summarize(board, &view), rows(board, &view)));
+        let (status, rows) = seen.map_or_else(|| (view.status.clone(), None), |(status, rows)| (status, Some(rows)));
+        Some(Self {
+            name: shim.name_any(),
+            version: shim.spec.version.clone(),
+            created: shim.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            runtime_class: shim.spec.runtime_class.name.clone(),
+            selector: shim.spec.node_selector.clone().unwrap_or_default(),
+            budget: board.map(|board| board.budget(&view)),
+            max_update: spec.map_or(MaxUpdate::DEFAULT, |spec| spec.max_update),
+            paused: spec.is_some_and(|spec| spec.paused),
+            life: view.life,
+            settled: settled(shim),
+            status,
+            rows,
+        })
+    }
+
+    /// The Ready condition.
+    pub fn ready(&self) -> Option<&Condition> {
+        self.condition("Ready")
+    }
+
+    /// Whether the condition is there and True.
+    pub fn is(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|condition| condition.status == "True")
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|condition| condition.type_ == kind)
+    }
+
+    /// One word for the whole.
+    pub fn state(&self) -> &str {
+        self.ready().map_or("Pending", |condition| condition.reason.as_str())
+    }
+
+    /// One sentence for the whole.
+    pub fn message(&self) -> &str {
+        self.ready().map_or("the controller has not looked at it yet", |condition| condition.message.as_str())
+    }
+
+    /// Nodes that count: selected, and not skipped for what they are.
+    pub fn wanted(&self) -> u32 {
+        self.status.nodes.saturating_sub(self.status.nodes_skipped).max(self.status.nodes_ready)
+    }
+}
+
+fn rows(board: &Board<'_>, shim: &ShimView) -> Vec<RowPicture> {
+    let picture = |row: NodeRow| {
+        let node = board.node(&row.node);
+        let arch = node.map(|node| node.arch.clone()).unwrap_or_default();
+        let runtime = node.map(|node| node.runtime.clone()).unwrap_or_default();
+        RowPicture { version: version(shim, &row, &arch), row, arch, runtime }
+    };
+    status::rows(board, shim).into_iter().map(picture).collect()
+}
+
+fn version(shim: &ShimView, row: &NodeRow, arch: &str) -> Option<String> {
+    let build = row.build.as_ref()?;
+    let spec = shim.spec.as_ref().ok();
+    let current = spec.filter(|spec| spec.artifact(arch).is_some_and(|artifact| artifact.build == *build));
+    Some(current.map_or_else(|| format!("build {build}"), |spec| spec.version.clone()))
+}
+
+fn settled(shim: &Shim) -> Settled {
+    let Some(status) = &shim.status else { return Settled::Open };
+    let is = |kind: &str| status.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
+    match (status.observed_generation == shim.metadata.generation, is("Ready"), is("Stalled")) {
+        (true, true, _) => Settled::Ready,
+        (true, false, true) => Settled::Stalled,
+        _ => Settled::Open,
+    }
+}

@@ -1,0 +1,6 @@
+//! The screens: whole clusters built in code, the text that people see as golden files.
+//!
+//! A golden file that has to change: run with `INSTA_UPDATE=always` and read the diff.
+mod fixture;
+mod screens;
+mod watching;
