@@ -1,0 +1,208 @@
+//! The true cluster: what the API server and the machines hold, whatever anybody has seen of it.
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use shim_core::{
+    mark,
+    names::{Build, Handler, MachineId, NodeName, ShimName},
+    task::Task,
+    world::{JobView, Life, NodeView, Phase, ShimView, SpecView, World},
+};
+
+use crate::log::Log;
+
+/// A Shim, and what the planner can't see of it.
+#[derive(Debug, Clone)]
+pub struct Shim {
+    pub view: ShimView,
+    /// Whether it goes once our finalizer is off.
+    pub deleted: bool,
+    /// The spec that comes back after one that could not be read.
+    pub legible: SpecView,
+    /// Number of the newest build that it ever asked for.
+    pub newest: u32,
+}
+
+/// A Job and its Pod.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub view: JobView,
+    /// Whether the installer has begun to touch the machine.
+    pub begun: bool,
+}
+
+impl Job {
+    pub fn task(&self) -> &Task {
+        &self.view.task
+    }
+
+    pub fn is_finished(&self) -> bool {
+        matches!(self.view.phase, Phase::Finished(_))
+    }
+}
+
+/// What lies on a machine of one Shim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnDisk {
+    /// The build in force; none: leftovers of an installation.
+    pub build: Option<Build>,
+    pub state: DiskState,
+    pub handler: Handler,
+    /// Uid of the Node for which it was touched last.
+    pub by: String,
+}
+
+/// What an installer has found of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskState {
+    /// Installed and verified.
+    Verified,
+    /// An installer ended in the middle.
+    Touched,
+    /// It was verified, and somebody has taken the handler out of the configuration.
+    Drifted,
+}
+
+pub type Disk = BTreeMap<ShimName, OnDisk>;
+
+/// Everything that is true.
+#[derive(Debug)]
+pub struct Cluster {
+    pub now: Timestamp,
+    pub shims: Log<ShimName, Shim>,
+    pub nodes: Log<NodeName, NodeView>,
+    pub classes: Log<String, RuntimeClass>,
+    pub jobs: BTreeMap<String, Job>,
+    /// Pods that run on although their Job was deleted.
+    pub strays: Vec<Job>,
+    /// Disks by machine.
+    pub machines: BTreeMap<MachineId, Disk>,
+    /// The machine behind each Node, by uid; the kubelet says it a moment later.
+    pub hosts: BTreeMap<String, MachineId>,
+    /// Upgrades whose Job was deleted by hand before anybody could read its result: which build runs is not knowable.
+    pub untold: BTreeSet<(String, ShimName)>,
+    /// Labels of ours that somebody has taken off, by node uid.
+    pub torn_labels: BTreeSet<(String, ShimName)>,
+    next_id: u64,
+}
+
+impl Cluster {
+    pub fn new() -> Self {
+        Self {
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            shims: Log::new(),
+            nodes: Log::new(),
+            classes: Log::new(),
+            jobs: BTreeMap::new(),
+            strays: Vec::new(),
+            machines: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            torn_labels: BTreeSet::new(),
+            next_id: 0,
+        }
+    }
+
+    pub fn id(&mut self) -> String {
+        self.next_id += 1;
+        format!("u{}", self.next_id)
+    }
+
+    pub fn pass_seconds(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// The disk of the machine behind a Node.
+    pub fn disk(&self, node: &NodeView) -> &Disk {
+        &self.machines[self.host(node)]
+    }
+
+    pub fn host(&self, node: &NodeView) -> &MachineId {
+        &self.hosts[&node.uid]
+    }
+
+    /// The Node of a task, if it still is the same.
+    pub fn node_of(&self, task: &Task) -> Option<&NodeView> {
+        self.nodes.get(&task.node).filter(|node| node.uid == task.node_uid)
+    }
+
+    /// Jobs and stray Pods that may be touching a machine.
+    pub fn running(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(|job| !job.is_finished()).chain(&self.strays)
+    }
+
+    /// Whether an operation on the Shim on this Node has not been told to the planner in full.
+    pub fn is_open(&self, node: &NodeView, shim: &ShimName) -> bool {
+        let untold = |job: &&Job| !matches!(&job.view.phase, Phase::Finished(finished) if finished.recorded);
+        let about = |job: &Job| job.task().node_uid == node.uid && job.task().ops.contains_key(shim);
+        self.jobs.values().filter(untold).chain(&self.strays).any(about)
+            || self.untold.contains(&(node.uid.clone(), shim.clone()))
+    }
+
+    /// What a process sees that has just started: everything.
+    pub fn world(&self) -> World {
+        World {
+            now: self.now,
+            shims: self.shims.iter().map(|shim| shim.view.clone()).collect(),
+            nodes: self.nodes.iter().cloned().collect(),
+            jobs: self.jobs.values().map(|job| job.view.clone()).collect(),
+            occupied: self.strays.iter().map(|stray| stray.task().node.clone()).collect(),
+            runtime_classes: self.classes.iter().cloned().collect(),
+        }
+    }
+
+    /// Handlers that the runtime on a machine serves, as a kubelet would report them.
+    pub fn handlers(&self, machine: &MachineId) -> BTreeSet<String> {
+        let copies = self.machines[machine].values();
+        let served = copies.filter(|copy| copy.build.is_some() && copy.state != DiskState::Drifted);
+        served.map(|copy| copy.handler.to_string()).chain(["runc".to_owned()]).collect()
+    }
+
+    /// Kubelets tell which machine they are on, and which handlers it has.
+    pub fn kubelets_report(&mut self) {
+        for name in self.nodes.keys() {
+            self.kubelet_reports(&name);
+        }
+    }
+
+    pub fn kubelet_reports(&mut self, name: &NodeName) {
+        let Some(node) = self.nodes.get(name).filter(|node| node.ready) else { return };
+        let machine = self.host(node).clone();
+        // containerd 1.x tells no handlers.
+        let handlers = if node.handlers.is_empty() { BTreeSet::new() } else { self.handlers(&machine) };
+        if node.handlers != handlers || node.machine.as_ref() != Some(&machine) {
+            self.nodes.change(self.now, name, |node| (node.handlers, node.machine) = (handlers, Some(machine)));
+        }
+    }
+
+    /// Replaces the annotation of a Node and changes labels, as our patch does.
+    pub fn write_marks(&mut self, name: &NodeName, text: Option<&String>, labels: &BTreeMap<String, Option<&'static str>>) {
+        self.nodes.change(self.now, name, |node| {
+            node.annotation = text.cloned();
+            node.marks = mark::parse(text.map(String::as_str));
+            for (key, value) in labels {
+                match value {
+                    Some(value) => node.labels.insert(key.clone(), (*value).to_owned()),
+                    None => node.labels.remove(key),
+                };
+            }
+        });
+    }
+
+    /// Takes our finalizer off; a deleted Shim goes with it.
+    pub fn release(&mut self, name: &ShimName) {
+        let goes = self.shims.get(name).is_some_and(|shim| shim.deleted);
+        match goes {
+            true => self.shims.set(self.now, name.clone(), None),
+            false => self.shims.change(self.now, name, |shim| shim.view.finalizer = false),
+        }
+    }
+
+    pub fn delete_shim(&mut self, name: &ShimName, life: Life) {
+        self.shims.change(self.now, name, |shim| (shim.deleted, shim.view.life) = (true, life));
+        if self.shims.get(name).is_some_and(|shim| !shim.view.finalizer) {
+            self.release(name);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Carries out a plan as the controller does, against an API server that refuses what it has to refuse.
+//!
+//! What the real executor has to keep to, because the invariants need it:
+//! - a patch of a Node tests uid and the old annotation; before a Job is created the Node is read again;
+//! - a write to a Node that is refused or fails ends this pass for that node; others go on;
+//! - a RuntimeClass is read before it is changed or deleted: only that of the named Shim is touched;
+//! - a Shim is released only after its RuntimeClass has gone.
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use shim_core::{
+    job::job_name,
+    names::{NodeName, ShimName},
+    plan::{Action, JobRef, MarkWrite},
+    runtime_class::{Owner, owner},
+    task::Task,
+    world::{JobView, Phase, World},
+};
+
+use crate::cluster::{Cluster, Job};
+
+/// What one pass has learnt so far.
+#[derive(Debug)]
+pub struct Pass {
+    annotations: BTreeMap<NodeName, Option<String>>,
+    dropped: BTreeSet<String>,
+}
+
+impl Pass {
+    pub fn new(view: &World) -> Self {
+        let annotations = view.nodes.iter().map(|node| (node.name.clone(), node.annotation.clone())).collect();
+        Self { annotations, dropped: BTreeSet::new() }
+    }
+
+    /// Whether an earlier write of this pass has failed without which this one must not be.
+    pub fn skips(&self, action: &Action) -> bool {
+        subject(action).is_some_and(|subject| self.dropped.contains(subject))
+    }
+
+    /// A write was refused, or nobody knows what became of it.
+    pub fn drop(&mut self, action: &Action) {
+        if let Some(subject) = subject(action) {
+            self.dropped.insert(subject.to_owned());
+        }
+    }
+}
+
+/// What later actions of the pass hang on.
+fn subject(action: &Action) -> Option<&str> {
+    match action {
+        Action::Mark(write) => Some(write.node.as_str()),
+        Action::Create(task) => Some(task.node.as_str()),
+        Action::DeleteRuntimeClass(_, shim) | Action::Release(shim) => Some(shim.as_str()),
+        Action::Hold(_) | Action::Apply(_) | Action::Record(..) | Action::Delete(_) | Action::Status(..) => None,
+    }
+}
+
+/// Whether executor and API server let the write through.
+pub fn accepts(cluster: &Cluster, pass: &Pass, action: &Action) -> bool {
+    match action {
+        Action::Mark(write) => {
+            cluster.nodes.get(&write.node).is_some_and(|node| node.uid == write.uid && node.annotation == write.old)
+        }
+        Action::Create(task) => {
+            let as_claimed = |annotation: &Option<String>| pass.annotations.get(&task.node) == Some(annotation);
+            let node = cluster.node_of(task).filter(|node| as_claimed(&node.annotation));
+            node.is_some() && !cluster.jobs.contains_key(&job_name(task))
+        }
+        Action::Delete(job) | Action::Record(job, _) => find(cluster, job).is_some(),
+        Action::Hold(shim) => cluster.shims.get(shim).is_some_and(|shim| !shim.deleted && !shim.view.finalizer),
+        Action::Release(shim) => cluster.shims.get(shim).is_some_and(|shim| shim.view.finalizer),
+        Action::Status(shim, status) => cluster.shims.get(shim).is_some_and(|shim| shim.view.status != *status),
+        Action::Apply(class) => owner_of(cluster, name_of(class)).is_none_or(|found| found == owner(class)),
+        Action::DeleteRuntimeClass(name, shim) => owner_of(cluster, name) == Some(Owner::Shim(shim.to_string())),
+    }
+}
+
+fn find<'c>(cluster: &'c Cluster, job: &JobRef) -> Option<&'c Job> {
+    cluster.jobs.get(&job.name).filter(|found| found.view.uid == job.uid)
+}
+
+fn owner_of(cluster: &Cluster, class: &str) -> Option<Owner> {
+    cluster.classes.get(&class.to_owned()).map(owner)
+}
+
+fn name_of(class: &RuntimeClass) -> &str {
+    class.metadata.name.as_deref().unwrap()
+}
+
+/// Carries out a write that is accepted.
+pub fn apply(cluster: &mut Cluster, pass: &mut Pass, action: &Action) {
+    match action {
+        Action::Mark(write) => apply_marks(cluster, pass, write),
+        Action::Create(task) => create(cluster, task),
+        Action::Delete(job) => drop(cluster.jobs.remove(&job.name)),
+        Action::Record(job, report) => {
+            if let Phase::Finished(finished) = &mut cluster.jobs.get_mut(&job.name).unwrap().view.phase {
+                (finished.report, finished.recorded) = (report.clone(), true);
+            }
+        }
+        Action::Hold(shim) => change(cluster, shim, |view| view.finalizer = true),
+        Action::Release(shim) => cluster.release(shim),
+        Action::Status(shim, status) => change(cluster, shim, |view| view.status = status.clone()),
+        Action::Apply(class) => cluster.classes.set(cluster.now, name_of(class).to_owned(), Some(class.clone())),
+        Action::DeleteRuntimeClass(name, _) => cluster.classes.set(cluster.now, name.clone(), None),
+    }
+}
+
+fn change(cluster: &mut Cluster, shim: &ShimName, change: impl FnOnce(&mut shim_core::world::ShimView)) {
+    cluster.shims.change(cluster.now, shim, |shim| change(&mut shim.view));
+}
+
+fn apply_marks(cluster: &mut Cluster, pass: &mut Pass, write: &MarkWrite) {
+    cluster.write_marks(&write.node, write.new.as_ref(), &write.labels);
+    cluster.torn_labels.retain(|(uid, shim)| *uid != write.uid || !write.labels.contains_key(&shim.node_label()));
+    pass.annotations.insert(write.node.clone(), write.new.clone());
+}
+
+fn create(cluster: &mut Cluster, task: &Task) {
+    let (name, uid) = (job_name(task), cluster.id());
+    let view = JobView { name: name.clone(), uid, task: task.clone(), phase: Phase::Running };
+    cluster.jobs.insert(name, Job { view, begun: false });
+}
+
+/// A write in one line.
+pub fn story_of(action: &Action) -> String {
+    match action {
+        Action::Mark(MarkWrite { node, new, labels, .. }) => {
+            format!("mark {node}: {}, labels {labels:?}", new.as_deref().unwrap_or("nothing"))
+        }
+        Action::Create(task) => format!("create {} serial {} attempt {}: {}", job_name(task), task.serial, task.attempt, ops(task)),
+        Action::Delete(job) => format!("delete {}", job.name),
+        Action::Record(job, report) => format!("record {}: {}", job.name, crate::installers::story_of(report)),
+        Action::Apply(class) => format!("apply RuntimeClass {}", name_of(class)),
+        Action::Status(shim, status) => {
+            format!("status {shim}: {}", status.conditions.first().map_or("", |condition| condition.reason.as_str()))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn ops(task: &Task) -> String {
+    let op = |(shim, op): (&ShimName, &shim_core::task::Op)| match op.build() {
+        Some(build) => format!("{shim} install {build}"),
+        None => format!("{shim} remove"),
+    };
+    task.ops.iter().map(op).collect::<Vec<_>>().join(", ")
+}

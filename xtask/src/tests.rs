@@ -1,0 +1,144 @@
+//! `cargo xtask test`: every suite, one line of totals at the end.
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use shim_cluster::{Paths, Reporter, build, down, install_packages};
+use shim_e2e::product;
+
+/// A part of the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// Formatting, lints, licences, generated files
+    Lint,
+    /// Everything that needs neither root nor a cluster
+    Unit,
+    /// The planner against the simulator
+    Sim,
+    /// The installer against real containerd binaries
+    Node,
+    /// The product on a real cluster
+    Cluster,
+    /// The plugin against the real kubectl and kubeconfigs
+    Cli,
+}
+
+const ALL: [Suite; 6] = [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Node, Suite::Cluster];
+
+/// Counts of tests.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Totals {
+    passed: u32,
+    failed: u32,
+}
+
+pub(crate) fn run(what: &[Suite], report: &Reporter) -> Result<()> {
+    let suites = if what.is_empty() { &ALL[..] } else { what };
+    let mut totals = Totals::default();
+    for suite in suites {
+        let counts = report.step(&format!("tests: {suite:?}"), || suite.run(report))?;
+        totals.passed += counts.passed;
+        totals.failed += counts.failed;
+    }
+    println!("{} passed, {} failed", totals.passed, totals.failed);
+    if totals.failed > 0 {
+        bail!("{} tests failed", totals.failed);
+    }
+    Ok(())
+}
+
+impl Suite {
+    fn run(self, report: &Reporter) -> Result<Totals> {
+        match self {
+            Self::Lint => lint(),
+            Self::Unit => cargo_test(&["--workspace", "--exclude", "shim-e2e", "--exclude", "kubectl-shim"], &[], &[]),
+            Self::Sim => cargo_test(&["-p", "shim-core", "--test", "rollout"], &["--nocapture"], &[]),
+            Self::Cli => cargo_test(&["-p", "kubectl-shim"], &[], &[]),
+            Self::Node => node(report),
+            Self::Cluster => cluster(report),
+        }
+    }
+}
+
+/// Each tool counts as one test.
+fn lint() -> Result<Totals> {
+    let checks: [&[&str]; 4] = [
+        &["fmt", "--all", "--check"],
+        &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        &["deny", "--log-level", "error", "check"],
+        &["xtask", "generate", "--check"],
+    ];
+    let mut totals = Totals::default();
+    for check in checks {
+        let passed = Command::new("cargo").args(check).status()?.success();
+        println!("cargo {}: {}", check.join(" "), if passed { "ok" } else { "FAILED" });
+        if passed { totals.passed += 1 } else { totals.failed += 1 }
+    }
+    Ok(totals)
+}
+
+fn node(report: &Reporter) -> Result<Totals> {
+    install_packages(report)?;
+    let paths = Paths::of_this_workspace();
+    build(&paths, report)?;
+    let cache = paths.cache().to_string_lossy().into_owned();
+    cargo_test(&["-p", "shim-installer", "--test", "containerd"], &[], &[("SHIM_TEST_CONTAINERD_DIR", &cache)])
+}
+
+/// The tests share one cluster, so they run one after the other.
+fn cluster(report: &Reporter) -> Result<Totals> {
+    install_packages(report)?;
+    product(report)?;
+    let totals = cargo_test(&["-p", "shim-e2e"], &["--test-threads=1", "--nocapture"], &[]);
+    down(&Paths::of_this_workspace(), report)?;
+    totals
+}
+
+fn cargo_test(args: &[&str], harness: &[&str], env: &[(&str, &str)]) -> Result<Totals> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--quiet", "--no-fail-fast"]).args(args).arg("--").args(harness);
+    let mut child = command.envs(env.iter().copied()).stdout(Stdio::piped()).spawn().context("cargo can't be started")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut totals = Totals::default();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(counts) = parse_result(&line) {
+            totals.passed += counts.passed;
+            totals.failed += counts.failed;
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() && totals.failed == 0 {
+        bail!("cargo test {} ended with {status} and no failed test: it was not built, or crashed", args.join(" "));
+    }
+    if totals.passed + totals.failed == 0 {
+        bail!("cargo test {} ran no test", args.join(" "));
+    }
+    Ok(totals)
+}
+
+/// `test result: ok. 12 passed; 0 failed; …`
+fn parse_result(line: &str) -> Option<Totals> {
+    let counts = line.strip_prefix("test result: ")?;
+    let number = |word: &str| {
+        let before = counts.split(&format!(" {word}")).next()?;
+        before.rsplit([' ', '.']).next()?.parse().ok()
+    };
+    Some(Totals { passed: number("passed")?, failed: number("failed")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_line_of_libtest() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.5s";
+        assert_eq!(parse_result(line), Some(Totals { passed: 12, failed: 3 }));
+        assert_eq!(parse_result("running 3 tests"), None);
+    }
+}
