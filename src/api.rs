@@ -298,4 +298,3 @@ fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
 fn any_table(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "additionalProperties": { "x-kubernetes-preserve-unknown-fields": true } })
 }
-

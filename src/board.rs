@@ -197,8 +197,16 @@ impl<'w> Board<'w> {
 
     /// Whether the node still is what was verified: the same machine, and its kubelet does not deny the handler.
     fn is_true(&self, ready: &Ready, spec: &SpecView, node: &NodeView) -> bool {
-        let unknown = node.handlers.is_empty() || after(ready.since, limits::HANDLER_GRACE) > self.world.now;
-        Some(&ready.machine) == node.machine.as_ref() && (unknown || node.handlers.contains(spec.handler.as_str()))
+        let denied = denies(node, spec) && after(ready.since, limits::HANDLER_GRACE) <= self.world.now;
+        Some(&ready.machine) == node.machine.as_ref() && !denied
+    }
+
+    /// Until when a mark is believed although the kubelet does not report the handler.
+    pub fn handler_awaited(&self, shim: &ShimView, node: &NodeView) -> Option<Timestamp> {
+        let Mark::Ready(ready) = node.marks.as_ref()?.get(&shim.name)? else { return None };
+        let until = after(ready.since, limits::HANDLER_GRACE);
+        let awaited = until > self.world.now && denies(node, shim.spec.as_ref().ok()?) && self.is_selected(shim, node);
+        awaited.then_some(until)
     }
 
     /// Whether the node serves the Shim's handler, verified, whatever the build.
@@ -222,7 +230,13 @@ impl<'w> Board<'w> {
         let of_this = |job: &&&'w JobView| job.task.node_uid == node.uid && job.task.ops.get(shim) == Some(op);
         let jobs = self.jobs_on(&node.name).iter().filter(of_this);
         let last = jobs.max_by_key(|job| job.task.serial).filter(|job| !self.is_superseded(job, shim))?;
-        last.failure(shim).and(last.finished()).map(|finished| (*last, finished))
+        let finished = last.failure(shim).and(last.finished())?;
+        // A Job that succeeded since may be gone while this one is kept for another Shim.
+        let history = match node.marks.as_ref()?.get(shim)? {
+            Mark::Ready(ready) => ready.since > finished.at,
+            Mark::Claimed | Mark::Removing => false,
+        };
+        (!history).then_some((*last, finished))
     }
 
     /// Which try the next one is, and when it may start.
@@ -245,7 +259,7 @@ impl<'w> Board<'w> {
     pub fn is_needed(&self, node: &NodeView, job: &JobView) -> bool {
         job.task.ops.iter().any(|(name, op)| {
             let due = || self.shim(name).is_some_and(|shim| self.due(shim, node) == Due::Op(op.clone()));
-            job.failure(name).is_some() && !self.is_superseded(job, name) && due()
+            self.last_failure(node, name, op).is_some_and(|(last, _)| last.uid == job.uid) && due()
         })
     }
 
@@ -297,9 +311,13 @@ fn conflict_with(shim: &ShimView, spec: &SpecView, handler: &ShimName, class: &S
     if *handler != shim.name {
         return Some(Conflict(format!("handler {} belongs to Shim {handler}, which is older", spec.handler)));
     }
-    (*class != shim.name).then(|| {
-        Conflict(format!("RuntimeClass {} belongs to Shim {class}, which is older", spec.runtime_class.name))
-    })
+    (*class != shim.name)
+        .then(|| Conflict(format!("RuntimeClass {} belongs to Shim {class}, which is older", spec.runtime_class.name)))
+}
+
+/// Whether the kubelet reports handlers, and this one is not among them.
+fn denies(node: &NodeView, spec: &SpecView) -> bool {
+    !node.handlers.is_empty() && !node.handlers.contains(spec.handler.as_str())
 }
 
 /// Why a node can't be served, whatever it is asked for.
@@ -321,7 +339,8 @@ pub fn skip(spec: &SpecView, node: &NodeView) -> Option<Skip> {
 }
 
 fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
-    let matters = matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !taint.key.starts_with("node.kubernetes.io/");
+    let matters =
+        matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !taint.key.starts_with("node.kubernetes.io/");
     !matters || tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }
 

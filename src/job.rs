@@ -85,7 +85,7 @@ pub fn job_for(task: &Task, tolerations: &[Toleration], settings: &Settings) -> 
             pod_replacement_policy: Some("Failed".to_owned()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
-                spec: Some(pod_spec(task, text, tolerations, settings)),
+                spec: Some(pod_spec(task, &text, tolerations, settings)),
             },
             ..JobSpec::default()
         }),
@@ -93,7 +93,7 @@ pub fn job_for(task: &Task, tolerations: &[Toleration], settings: &Settings) -> 
     })
 }
 
-fn pod_spec(task: &Task, text: String, tolerations: &[Toleration], settings: &Settings) -> PodSpec {
+fn pod_spec(task: &Task, text: &str, tolerations: &[Toleration], settings: &Settings) -> PodSpec {
     let secret = |name: &String| LocalObjectReference { name: name.clone() };
     PodSpec {
         node_name: Some(task.node.to_string()),
@@ -110,14 +110,10 @@ fn pod_spec(task: &Task, text: String, tolerations: &[Toleration], settings: &Se
             seccomp_profile: Some(seccomp("RuntimeDefault")),
             ..PodSecurityContext::default()
         }),
-        init_containers: Some(vec![fetch_container(&text, settings)]),
+        init_containers: Some(vec![fetch_container(text, settings)]),
         containers: vec![install_container(text, settings)],
         volumes: Some(vec![
-            Volume {
-                name: "work".to_owned(),
-                empty_dir: Some(EmptyDirVolumeSource::default()),
-                ..Volume::default()
-            },
+            Volume { name: "work".to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
             Volume {
                 name: "host".to_owned(),
                 host_path: Some(HostPathVolumeSource { path: "/".to_owned(), type_: None }),
@@ -139,7 +135,15 @@ fn pod_tolerations(task: &Task, of_shims: &[Toleration]) -> Vec<Toleration> {
     if task.ops.values().all(|op| *op == Op::Remove) {
         return vec![exists(None)];
     }
-    let conditions = ["not-ready", "unreachable", "unschedulable", "disk-pressure", "memory-pressure", "pid-pressure", "network-unavailable"];
+    let conditions = [
+        "not-ready",
+        "unreachable",
+        "unschedulable",
+        "disk-pressure",
+        "memory-pressure",
+        "pid-pressure",
+        "network-unavailable",
+    ];
     let own = conditions.iter().map(|name| exists(Some(&format!("node.kubernetes.io/{name}"))));
     own.chain(of_shims.iter().cloned()).collect()
 }
@@ -177,7 +181,7 @@ fn fetch_container(text: &str, settings: &Settings) -> Container {
 }
 
 /// Root with the capabilities that the work needs, and not privileged: no devices, no module loading, no raw network.
-fn install_container(text: String, settings: &Settings) -> Container {
+fn install_container(text: &str, settings: &Settings) -> Container {
     let host = VolumeMount { mount_propagation: Some("HostToContainer".to_owned()), ..mount("host", HOST_ROOT) };
     Container {
         volume_mounts: Some(vec![mount("work", WORK_DIR), host]),
@@ -197,7 +201,7 @@ fn install_container(text: String, settings: &Settings) -> Container {
             seccomp_profile: Some(seccomp("RuntimeDefault")),
             ..SecurityContext::default()
         }),
-        ..container(INSTALL_CONTAINER, &text, settings)
+        ..container(INSTALL_CONTAINER, text, settings)
     }
 }
 
@@ -286,9 +290,10 @@ pub fn occupied(jobs: &[Job], pods: &[Pod], read: &[JobView]) -> BTreeSet<NodeNa
     let known: BTreeSet<_> = read.iter().map(|job| job.name.as_str()).collect();
     let unread = jobs.iter().filter(|job| !known.contains(job.name_any().as_str()));
     let of_jobs = unread.filter_map(|job| job.spec.as_ref()?.template.spec.as_ref()?.node_name.clone());
-    let stray = pods.iter().filter(|pod| !pod_ended(pod)).filter(|pod| {
-        !pod.labels().get(JOB_NAME_LABEL).is_some_and(|name| known.contains(name.as_str()))
-    });
+    let stray = pods
+        .iter()
+        .filter(|pod| !pod_ended(pod))
+        .filter(|pod| !pod.labels().get(JOB_NAME_LABEL).is_some_and(|name| known.contains(name.as_str())));
     let of_pods = stray.filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
     of_jobs.chain(of_pods).filter_map(|name| name.parse().ok()).collect()
 }

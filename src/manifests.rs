@@ -6,8 +6,8 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy},
         core::v1::{
-            Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, Namespace,
-            ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+            Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference,
+            Namespace, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
             SeccompProfile, SecurityContext, ServiceAccount, Toleration,
         },
         rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject},
@@ -61,7 +61,10 @@ pub fn rbac(namespace: &str) -> Result<Vec<Value>, serde_json::Error> {
         object(&cluster_role_binding(namespace))?,
         object(&Role { metadata: meta(CONTROLLER, Some(namespace)), rules: Some(controller_namespace_rules()) })?,
         object(&role_binding(namespace))?,
-        object(&cluster_role("shim-viewer", vec![rule("shim.dev", &["shims", "shims/status"], &["get", "list", "watch"])]))?,
+        object(&cluster_role(
+            "shim-viewer",
+            vec![rule("shim.dev", &["shims", "shims/status"], &["get", "list", "watch"])],
+        ))?,
         object(&cluster_role("shim-admin", vec![rule("shim.dev", &["shims"], &ADMIN_VERBS)]))?,
     ])
 }

@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn marks_survive_the_annotation() {
-        let text = "v1,a=claimed,b=removing,c=0123456789ab@m-1@2026-11-30T08:00:00Z,d=0123456789ab@m@2026-11-30T08:00:00Z@2";
+        let text =
+            "v1,a=claimed,b=removing,c=0123456789ab@m-1@2026-11-30T08:00:00Z,d=0123456789ab@m@2026-11-30T08:00:00Z@2";
         let marks = parse(Some(text)).unwrap();
         assert_eq!(marks.len(), 4);
         assert_eq!(render(&marks).as_deref(), Some(text));

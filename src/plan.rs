@@ -36,6 +36,7 @@ use crate::{
 
 /// One write to the API server.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a plan holds few actions, and lives for one pass")]
 pub enum Action {
     /// Put our finalizer on a Shim.
     Hold(ShimName),
@@ -49,7 +50,7 @@ pub enum Action {
     Delete(JobRef),
     /// Start a Job.
     Create(Task),
-    /// Delete the RuntimeClass of this name, which belongs to this Shim.
+    /// Delete the RuntimeClass of this name, if there is one and it belongs to this Shim.
     DeleteRuntimeClass(String, ShimName),
     /// Take our finalizer off a Shim.
     Release(ShimName),
@@ -167,7 +168,8 @@ impl<'b, 'w> Planner<'b, 'w> {
             if !shim.finalizer {
                 self.first.push(Action::Hold(shim.name.clone()));
             }
-            if self.board.conflict(&shim.name).is_some() {
+            // Without a finalizer it may be gone already, and nobody would delete its RuntimeClass.
+            if !shim.finalizer || self.board.conflict(&shim.name).is_some() {
                 continue;
             }
             let wanted = runtime_class_for(&shim.name, &spec.handler, &spec.runtime_class);
@@ -184,6 +186,7 @@ impl<'b, 'w> Planner<'b, 'w> {
         distrust_other_machines(node, &mut marks);
         let trusted = marks.clone();
         self.record_results(node, &mut marks);
+        self.wake_for_handlers(node);
         // Record first, forget second: a crash in between only repeats the record.
         let settled = marks == trusted && self.forget_jobs(node) == Ledger::Settled;
         self.demote(node, &mut marks);
@@ -248,25 +251,29 @@ impl<'b, 'w> Planner<'b, 'w> {
         ledger
     }
 
-    /// No new pods from the moment at which a removal is due; the removal itself waits for its turn.
-    fn demote(&mut self, node: &NodeView, marks: &mut Marks) {
-        for shim in &self.board.world.shims {
-            if matches!(self.board.due(shim, node), Due::Op(Op::Remove)) && !self.is_paused(shim) {
-                if let Some(mark @ Mark::Ready(_)) = marks.get_mut(&shim.name) {
-                    *mark = Mark::Removing;
-                }
-            }
+    /// When a handler that the kubelet does not report starts to count as lost.
+    fn wake_for_handlers(&mut self, node: &NodeView) {
+        let shims = &self.board.world.shims;
+        if let Some(at) = shims.iter().filter_map(|shim| self.board.handler_awaited(shim, node)).min() {
+            self.wake(at);
         }
     }
 
-    fn is_paused(&self, shim: &ShimView) -> bool {
-        shim.life == Life::Active && shim.spec.as_ref().is_ok_and(|spec| spec.paused)
+    /// No new pods from the moment at which a removal is due; the removal itself waits for its turn.
+    fn demote(&mut self, node: &NodeView, marks: &mut Marks) {
+        for shim in &self.board.world.shims {
+            let leaving = matches!(self.board.due(shim, node), Due::Op(Op::Remove)) && !is_paused(shim);
+            if let Some(mark @ Mark::Ready(_)) = marks.get_mut(&shim.name).filter(|_| leaving) {
+                *mark = Mark::Removing;
+            }
+        }
     }
 
     /// One Job with everything that is due here and may start now.
     fn next_task(&mut self, node: &'w NodeView) -> Option<Task> {
         let machine_id = node.machine.clone()?;
-        let due: Vec<_> = self.board.world.shims.iter().filter_map(|shim| Some((shim, self.due_op(shim, node)?))).collect();
+        let due: Vec<_> =
+            self.board.world.shims.iter().filter_map(|shim| Some((shim, self.due_op(shim, node)?))).collect();
         if let Some(at) = due.iter().filter_map(|(shim, _)| self.gathering(shim)).max() {
             self.wake(at);
             return None;
@@ -312,7 +319,7 @@ impl<'b, 'w> Planner<'b, 'w> {
             }
         };
         let started = self.in_progress.get(&shim.name).copied().unwrap_or_default();
-        let braked = self.is_paused(shim) && attempt == 1;
+        let braked = is_paused(shim) && attempt == 1;
         (!braked && shim.finalizer && started < self.board.budget(shim)).then_some(attempt)
     }
 
@@ -350,8 +357,11 @@ impl<'b, 'w> Planner<'b, 'w> {
 
     fn farewell(&mut self, shim: &ShimView) {
         let ours = |class: &&RuntimeClass| runtime_class::owner(class) == Owner::Shim(shim.name.to_string());
-        for class in self.board.world.runtime_classes.iter().filter(ours) {
-            let name = class.metadata.name.clone().unwrap_or_default();
+        let seen = self.board.world.runtime_classes.iter().filter(ours).filter_map(|class| class.metadata.name.clone());
+        // What we applied a moment ago may not be in the cache yet, and would be left behind.
+        let asked_for = shim.spec.as_ref().ok().map(|spec| spec.runtime_class.name.clone());
+        let unseen = asked_for.filter(|name| self.board.runtime_class(name).is_none());
+        for name in seen.chain(unseen) {
             self.last.push(Action::DeleteRuntimeClass(name, shim.name.clone()));
         }
         self.last.push(Action::Release(shim.name.clone()));
@@ -365,7 +375,8 @@ impl<'b, 'w> Planner<'b, 'w> {
             }
         }
         // A Shim that has just been released is gone: its status would be a write to nothing.
-        let released: BTreeSet<_> = self.last.iter().filter_map(|a| if let Action::Release(n) = a { Some(n.clone()) } else { None }).collect();
+        let released: BTreeSet<_> =
+            self.last.iter().filter_map(|a| if let Action::Release(n) = a { Some(n.clone()) } else { None }).collect();
         self.last.retain(|action| !matches!(action, Action::Status(name, _) if released.contains(name)));
     }
 }
@@ -395,10 +406,18 @@ fn labels_agree(node: &NodeView, marks: &Marks) -> bool {
     told.eq(ours.filter(|(name, _)| marks.contains_key(*name)))
 }
 
+fn is_paused(shim: &ShimView) -> bool {
+    shim.life == Life::Active && shim.spec.as_ref().is_ok_and(|spec| spec.paused)
+}
+
 /// Written before the Job: whatever happens to it, the node is known to be touched.
 fn claim(task: &Task, marks: &mut Marks) {
-    for name in task.ops.keys() {
-        marks.entry(name.clone()).or_insert(Mark::Claimed);
+    for (name, op) in &task.ops {
+        let mark = marks.entry(name.clone()).or_insert(Mark::Claimed);
+        // A retry starts while paused, when nothing is demoted: no removal begins under a `ready`.
+        if *op == Op::Remove {
+            *mark = Mark::Removing;
+        }
     }
 }
 

@@ -90,6 +90,9 @@ macro_rules! word_enum {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
+            /// Every variant.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
             /// The word that is shown and stored.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($variant),)* }
@@ -260,11 +263,21 @@ mod tests {
 
     #[test]
     fn a_long_report_keeps_every_outcome_and_fits() {
-        for (shims, message, log) in [(10, "x".repeat(300), "l\u{1}".repeat(4000)), (40, "é".repeat(300), String::new())] {
+        for (shims, message, log) in
+            [(10, "x".repeat(300), "l\u{1}".repeat(4000)), (40, "é".repeat(300), String::new())]
+        {
             let text = report(shims, &message, &log).to_termination_message();
             assert!(text.len() <= REPORT_LIMIT, "{}", text.len());
             let got: Report = serde_json::from_str(&text).unwrap();
             assert_eq!(got.outcomes.len(), shims);
+        }
+    }
+
+    #[test]
+    fn every_reason_is_documented() {
+        let text = include_str!("../docs/reasons.md");
+        for reason in Reason::ALL {
+            assert!(text.contains(&format!("| `{reason}` |")), "{reason} is missing in docs/reasons.md");
         }
     }
 

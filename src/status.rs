@@ -125,7 +125,9 @@ impl NodeRow {
         self.attempts = job.task.attempt;
         let again = if job.task.attempt > 1 { format!(", attempt {}", job.task.attempt) } else { String::new() };
         match (op, &job.phase) {
-            (_, Phase::Stuck) => self.set(NodeState::Unknown, "NodeLost", "the node does not answer while its Job runs"),
+            (_, Phase::Stuck) => {
+                self.set(NodeState::Unknown, "NodeLost", "the node does not answer while its Job runs");
+            }
             (Op::Remove, _) => self.set(NodeState::Removing, "Removing", format!("the installer runs{again}")),
             (Op::Install(_), _) => self.set(NodeState::Updating, "Updating", format!("the installer runs{again}")),
         }
@@ -208,7 +210,8 @@ pub fn pods(count: u32) -> String {
 /// The status that a Shim should have.
 pub fn summarize(board: &Board<'_>, shim: &ShimView) -> ShimStatus {
     let rows = rows(board, shim);
-    let count = |state: fn(&NodeRow) -> bool| u32::try_from(rows.iter().filter(|row| state(row)).count()).unwrap_or(u32::MAX);
+    let count =
+        |state: fn(&NodeRow) -> bool| u32::try_from(rows.iter().filter(|row| state(row)).count()).unwrap_or(u32::MAX);
     let verdict = verdict(board, shim, &rows);
     let handler = shim.spec.as_ref().ok().map(|spec| spec.handler.to_string());
     ShimStatus {
@@ -218,7 +221,9 @@ pub fn summarize(board: &Board<'_>, shim: &ShimView) -> ShimStatus {
         nodes: count(|_| true),
         nodes_ready: count(|row| row.build.is_some()),
         nodes_updated: updated(board, shim),
-        nodes_updating: count(|row| matches!(row.state, NodeState::Updating | NodeState::Removing) && row.job.is_some()),
+        nodes_updating: count(|row| {
+            matches!(row.state, NodeState::Updating | NodeState::Removing) && row.job.is_some()
+        }),
         nodes_failed: count(|row| row.state == NodeState::Failed),
         nodes_skipped: count(|row| row.state == NodeState::Skipped),
         pods_disrupted: rows.iter().map(|row| row.disrupted).sum(),
@@ -295,7 +300,7 @@ fn verdict(board: &Board<'_>, shim: &ShimView, rows: &[NodeRow]) -> Verdict {
 
 fn removing(rows: &[NodeRow]) -> Verdict {
     match rows.iter().find(|row| row.reason == "InUse" || row.state == NodeState::Failed) {
-        Some(row) => Verdict::new("Removing", format!("{}: {}", row.node, row.message)),
+        Some(row) => Verdict::new("Removing", format!("{}: {}: {}", row.node, row.reason, row.message)),
         None => Verdict::new("Removing", format!("{} left", nodes(rows.len()))),
     }
 }
@@ -307,7 +312,8 @@ fn of_rows(rows: &[NodeRow], paused: bool) -> Verdict {
     let reachable = rows.len() - count(&[NodeState::Skipped, NodeState::Unknown]);
     let progress = format!("{} of {} ready", count(&[NodeState::Ready]), nodes(reachable));
     if let Some(worst) = rows.iter().find(|row| row.state == NodeState::Failed) {
-        let message = format!("{} of {} failed; {}: {}", failed, nodes(reachable), worst.node, worst.message);
+        let message =
+            format!("{failed} of {} failed; {}: {}: {}", nodes(reachable), worst.node, worst.reason, worst.message);
         let going_on = moving > 0 || (waiting > 0 && !paused);
         return if going_on { Verdict::new("Failed", message) } else { Verdict::stalled("Failed", message) };
     }
@@ -329,7 +335,9 @@ pub fn nodes(count: usize) -> String {
 fn conditions(board: &Board<'_>, shim: &ShimView, verdict: &Verdict) -> Vec<Condition> {
     let paused = shim.spec.as_ref().is_ok_and(|spec| spec.paused);
     let reconciling = !verdict.ready && !verdict.stalled && verdict.reason != "Paused";
-    let flag = |on: bool, yes: &'static str, no: &'static str| if on { (yes, verdict.message.clone()) } else { (no, String::new()) };
+    let flag = |on: bool, yes: &'static str, no: &'static str| {
+        if on { (yes, verdict.message.clone()) } else { (no, String::new()) }
+    };
     [
         ("Ready", verdict.ready, (verdict.reason, verdict.message.clone())),
         ("Reconciling", reconciling, flag(reconciling, verdict.reason, "Settled")),

@@ -14,19 +14,14 @@ use k8s_openapi::{
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use kube::{
-    Resource, ResourceExt,
-    core::ObjectMeta,
-};
+use kube::{Resource, ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{FetchStrategy, RuntimeClassSpec, Shim, ShimStatus},
     job,
     mark::{self, Marks},
-    names::{
-        Build, FINALIZER, Handler, MachineId, NodeName, ORPHAN_ANNOTATION, STATE_ANNOTATION, Sha256Hex, ShimName,
-    },
+    names::{Build, FINALIZER, Handler, MachineId, NodeName, ORPHAN_ANNOTATION, STATE_ANNOTATION, Sha256Hex, ShimName},
     task::{OptionValue, Options, Task},
 };
 
@@ -161,7 +156,9 @@ impl FromStr for MaxUpdate {
             Some(percent) => percent.parse().ok().filter(|p| (1..=100).contains(p)).map(Self::Percent),
             None => text.parse().ok().filter(|count| *count > 0).map(Self::Count),
         };
-        parsed.ok_or_else(|| format!("maxUpdate must be a number of at least 1 or a percentage from 1% to 100%, not {text:?}"))
+        parsed.ok_or_else(|| {
+            format!("maxUpdate must be a number of at least 1 or a percentage from 1% to 100%, not {text:?}")
+        })
     }
 }
 

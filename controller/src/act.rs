@@ -2,14 +2,9 @@
 use std::collections::HashSet;
 
 use json_patch::{
-    AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation,
-    jsonptr::PointerBuf,
+    AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf,
 };
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::Toleration,
-    node::v1::RuntimeClass,
-};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Toleration, node::v1::RuntimeClass};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
@@ -89,10 +84,11 @@ impl Actor {
                 tracing::warn!("{}; the rest of the plan is left", ActError::NotLeading);
                 return false;
             }
-            let result = match timeout(shim_core::limits::WRITE_DEADLINE, self.one(world, action, observer, &mut pass)).await {
-                Ok(result) => result,
-                Err(_) => Err(ActError::Deadline),
-            };
+            let result =
+                match timeout(shim_core::limits::WRITE_DEADLINE, self.one(world, action, observer, &mut pass)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(ActError::Deadline),
+                };
             metrics.wrote(verb(action), result.is_ok());
             match result {
                 Ok(()) => tracing::info!(action = verb(action), on = subject(action), "done"),
@@ -106,7 +102,13 @@ impl Actor {
         complete
     }
 
-    async fn one(&self, world: &World, action: &Action, observer: &mut Observer, pass: &mut Pass) -> Result<(), ActError> {
+    async fn one(
+        &self,
+        world: &World,
+        action: &Action,
+        observer: &mut Observer,
+        pass: &mut Pass,
+    ) -> Result<(), ActError> {
         match action {
             Action::Hold(shim) => self.finalizer(shim, observer, true).await,
             Action::Release(shim) => self.finalizer(shim, observer, false).await,
@@ -164,7 +166,10 @@ impl Actor {
     }
 
     async fn delete_job(&self, job: &JobRef) -> Result<(), ActError> {
-        let parameters = DeleteParams { propagation_policy: DeleteParams::background().propagation_policy, ..with_uid(Some(job.uid.clone())) };
+        let parameters = DeleteParams {
+            propagation_policy: DeleteParams::background().propagation_policy,
+            ..with_uid(Some(job.uid.clone()))
+        };
         gone_is_fine(self.jobs.delete(&job.name, &parameters).await)
     }
 
@@ -194,9 +199,14 @@ impl Actor {
     /// An answer may have got lost: an identical Job that has not ended is the one that we wanted.
     async fn is_the_same(&self, job: &Job) -> Result<(), ActError> {
         let found = self.jobs.get(&job.name_any()).await?;
-        let ended = found.status.as_ref().is_some_and(|status| status.completion_time.is_some() || status.failed.is_some());
+        let ended =
+            found.status.as_ref().is_some_and(|status| status.completion_time.is_some() || status.failed.is_some());
         let same = found.annotations().get(TASK_ANNOTATION) == job.annotations().get(TASK_ANNOTATION);
-        if same && !ended && found.metadata.deletion_timestamp.is_none() { Ok(()) } else { Err(ActError::Changed(format!("job {}", job.name_any()))) }
+        if same && !ended && found.metadata.deletion_timestamp.is_none() {
+            Ok(())
+        } else {
+            Err(ActError::Changed(format!("job {}", job.name_any())))
+        }
     }
 
     async fn status(&self, name: &ShimName, status: &ShimStatus) -> Result<(), ActError> {
@@ -313,7 +323,8 @@ mod tests {
     #[test]
     fn what_goes_is_added_first_so_that_its_absence_is_no_error() {
         let patch = serde_json::to_value(mark_patch(&write(Some("v1,a=removing"), None, None))).unwrap();
-        let mut node = json!({"metadata": {"uid": "u", "annotations": {"shim.dev/state": "v1,a=removing"}, "labels": {}}});
+        let mut node =
+            json!({"metadata": {"uid": "u", "annotations": {"shim.dev/state": "v1,a=removing"}, "labels": {}}});
         json_patch::patch(&mut node, &serde_json::from_value::<JsonPatch>(patch).unwrap()).unwrap();
         assert_eq!(node, json!({"metadata": {"uid": "u", "annotations": {}, "labels": {}}}));
     }

@@ -15,9 +15,10 @@ pub(crate) async fn connect() -> anyhow::Result<Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut config = Config::infer().await.context("no cluster to talk to: run in a Pod, or set KUBECONFIG")?;
     config.default_retry = false;
-    config
-        .headers
-        .push((http::header::USER_AGENT, http::HeaderValue::from_static(concat!("shim-controller/v", env!("CARGO_PKG_VERSION")))));
+    config.headers.push((
+        http::header::USER_AGENT,
+        http::HeaderValue::from_static(concat!("shim-controller/v", env!("CARGO_PKG_VERSION"))),
+    ));
     let builder = ClientBuilder::try_from(config).context("the cluster's configuration can't be used")?;
     Ok(builder.with_layer(&MapRequestLayer::new(limit_writes)).build())
 }

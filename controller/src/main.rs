@@ -28,7 +28,7 @@ use crate::args::Args;
 async fn main() -> ExitCode {
     let args = Args::parse();
     args.init_logging();
-    match run::run(args).await {
+    match Box::pin(run::run(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

@@ -3,7 +3,12 @@ use std::sync::atomic::AtomicU64;
 
 use prometheus_client::{
     encoding::text::encode,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::{Histogram, exponential_buckets}},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
     registry::{Registry, Unit},
 };
 
@@ -24,11 +29,21 @@ impl Metrics {
         let writes = Family::default();
         registry.register("writes", "Writes to the API server by action and result", writes.clone());
         let passes = Histogram::new(exponential_buckets(0.001, 2.0, 14));
-        registry.register_with_unit("pass_duration", "Time of a pass: observe, plan, act", Unit::Seconds, passes.clone());
+        registry.register_with_unit(
+            "pass_duration",
+            "Time of a pass: observe, plan, act",
+            Unit::Seconds,
+            passes.clone(),
+        );
         let leading = Gauge::default();
         registry.register("leading", "1 while this process holds the Lease", leading.clone());
         let last_pass = Gauge::default();
-        registry.register_with_unit("last_pass_timestamp", "When the last pass ended", Unit::Seconds, last_pass.clone());
+        registry.register_with_unit(
+            "last_pass_timestamp",
+            "When the last pass ended",
+            Unit::Seconds,
+            last_pass.clone(),
+        );
         Self { registry, writes, passes, leading, last_pass }
     }
 

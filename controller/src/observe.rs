@@ -43,7 +43,11 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// Starts the watches. The future keeps them going and never ends; `changed` is notified of what could matter.
-    pub(crate) fn start(client: &Client, namespace: &str, changed: &Arc<Notify>) -> (Self, impl Future<Output = ()> + use<>) {
+    pub(crate) fn start(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<Notify>,
+    ) -> (Self, impl Future<Output = ()> + use<>) {
         let (shims, shim_writer) = reflector::store();
         let (nodes, node_writer) = reflector::store();
         let (classes, class_writer) = reflector::store();
@@ -63,7 +67,9 @@ impl Observer {
             classes,
             written: HashMap::new(),
         };
-        (observer, async move { let ((), (), (), ()) = watches.await; })
+        (observer, async move {
+            let ((), (), (), ()) = Box::pin(watches).await;
+        })
     }
 
     /// Waits until every cache has its first list.

@@ -4,7 +4,8 @@ use super::ConfigError;
 /// First line of our block.
 const BEGIN: &str = "# BEGIN kubectl-shim (its installer writes and removes this block)";
 /// First line of our block in a file that had no newline at its end: then the newline before it is ours too.
-const BEGIN_JOINED: &str = "# BEGIN kubectl-shim (its installer writes and removes this block and the line break before it)";
+const BEGIN_JOINED: &str =
+    "# BEGIN kubectl-shim (its installer writes and removes this block and the line break before it)";
 /// Last line of our block.
 const END: &str = "# END kubectl-shim";
 

@@ -38,7 +38,8 @@ impl Config {
     fn imported_after(&self, changes: &[Change]) -> Vec<(String, String)> {
         let mut imported = Vec::new();
         for file in self.files.iter().skip(1) {
-            let after = change_of(changes, &file.path).map_or_else(|| Some(file.text.clone()), |change| change.after.clone());
+            let after =
+                change_of(changes, &file.path).map_or_else(|| Some(file.text.clone()), |change| change.after.clone());
             imported.extend(after.map(|text| (file.path.clone(), text)));
         }
         for change in changes {

@@ -166,7 +166,10 @@ pub fn is_drop_in(path: &str) -> bool {
 /// A drop-in of another version than the root file's is refused, ignored, or makes others' settings vanish.
 fn fragment(schema: Schema, runtimes: &Runtimes) -> String {
     let version = schema.version.map(|version| format!("version = {version}\n")).unwrap_or_default();
-    format!("# Written by kubectl-shim's installer; changes are lost.\n{version}{}", runtime::render(runtimes, schema.table))
+    format!(
+        "# Written by kubectl-shim's installer; changes are lost.\n{version}{}",
+        runtime::render(runtimes, schema.table)
+    )
 }
 
 /// The smallest root file in the newest version that every release of the style reads. It changes nothing by itself.

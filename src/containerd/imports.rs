@@ -50,7 +50,13 @@ pub fn remove(path: &str, text: &str, entry: &str) -> Result<String, ConfigError
 
 /// The exact undoing where the list is as [`add`] left it, else the list written anew: somebody's rewriting must not
 /// make us leave `[ , ]` behind, which containerd refuses.
-fn remove_from(path: &str, text: &str, list: Range<usize>, entry: &str, others: &[String]) -> Result<String, ConfigError> {
+fn remove_from(
+    path: &str,
+    text: &str,
+    list: Range<usize>,
+    entry: &str,
+    others: &[String],
+) -> Result<String, ConfigError> {
     let inside = list.start + 1;
     for ours in [first_entry(entry, true), first_entry(entry, false)] {
         if text[inside..].starts_with(&ours) {
@@ -72,10 +78,8 @@ pub fn directory(entry: &str, base: &str) -> Option<String> {
 
 /// Where the value of `imports` stands, brackets included.
 fn span(path: &str, text: &str) -> Result<Option<Range<usize>>, ConfigError> {
-    let file = toml::de::DeTable::parse(text).map_err(|error| ConfigError::NotToml {
-        path: path.to_owned(),
-        message: error.to_string(),
-    })?;
+    let file = toml::de::DeTable::parse(text)
+        .map_err(|error| ConfigError::NotToml { path: path.to_owned(), message: error.to_string() })?;
     let Some(value) = file.get_ref().get("imports") else { return Ok(None) };
     if value.get_ref().is_array() { Ok(Some(value.span())) } else { Err(WRONG_TYPE) }
 }
@@ -157,7 +161,10 @@ mod tests {
     #[test]
     fn replacing_keeps_everything_else() {
         let paths = ["/a b".to_owned(), "/c".to_owned()];
-        assert_eq!(replace("x", "a = 1\nimports = ['/x'] # y\n", &paths).unwrap(), "a = 1\nimports = [\"/a b\", \"/c\"] # y\n");
+        assert_eq!(
+            replace("x", "a = 1\nimports = ['/x'] # y\n", &paths).unwrap(),
+            "a = 1\nimports = [\"/a b\", \"/c\"] # y\n"
+        );
         assert_eq!(replace("x", "[t]\n", &[]).unwrap(), "imports = []\n[t]\n");
     }
 

@@ -62,7 +62,10 @@ mod tests {
     fn supported_releases_are_told_from_others() {
         for (output, release) in [
             ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3", Some("1.6")),
-            ("containerd github.com/containerd/containerd v1.7.24-k3s1 88bf19b2105c8b17560993bee28a01ddc2f97182", Some("1.7")),
+            (
+                "containerd github.com/containerd/containerd v1.7.24-k3s1 88bf19b2105c8b17560993bee28a01ddc2f97182",
+                Some("1.7"),
+            ),
             ("containerd github.com/containerd/containerd/v2 2.1.9+unknown ", Some("2.1")),
             ("containerd github.com/containerd/containerd/v2 v2.4.0-beta.0 abc", Some("2.4")),
             ("containerd github.com/containerd/containerd 1.5.13 abc", None),

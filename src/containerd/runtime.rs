@@ -1,5 +1,5 @@
 //! Our runtimes as TOML, and back.
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, mem::discriminant};
 
 use serde::Deserialize;
 
@@ -21,6 +21,50 @@ pub struct Runtime {
     /// Passed to the shim as it is.
     #[serde(default)]
     pub options: Options,
+}
+
+impl Runtime {
+    /// Whether a daemon that says in JSON that it has `loaded` has loaded this: there 1.0 is 1.
+    pub fn is_loaded_as(&self, loaded: &Self) -> bool {
+        self.runtime_type == loaded.runtime_type && same_tables(&self.options, &loaded.options)
+    }
+}
+
+fn same_tables(ours: &Options, theirs: &Options) -> bool {
+    ours.len() == theirs.len()
+        && ours.iter().all(|(key, ours)| theirs.get(key).is_some_and(|theirs| same(ours, theirs)))
+}
+
+fn same(ours: &OptionValue, theirs: &OptionValue) -> bool {
+    match (ours, theirs) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "only whole floats are written as integers, and those are exact"
+        )]
+        (OptionValue::Float(ours), OptionValue::Integer(theirs)) => *ours == *theirs as f64,
+        (OptionValue::Array(ours), OptionValue::Array(theirs)) => {
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| same(ours, theirs))
+        }
+        (OptionValue::Table(ours), OptionValue::Table(theirs)) => same_tables(ours, theirs),
+        _ => ours == theirs,
+    }
+}
+
+/// The name of an option whose array holds values of different types. containerd 1.x accepts it in its configuration and
+/// ends with a panic when the first pod comes.
+pub fn mixed_array(options: &Options) -> Option<&str> {
+    options.iter().find(|(_, value)| is_mixed(value)).map(|(name, _)| name.as_str())
+}
+
+fn is_mixed(value: &OptionValue) -> bool {
+    match value {
+        OptionValue::Array(values) => {
+            let kinds = values.windows(2).any(|pair| discriminant(&pair[0]) != discriminant(&pair[1]));
+            kinds || values.iter().any(is_mixed)
+        }
+        OptionValue::Table(table) => mixed_array(table).is_some(),
+        _ => false,
+    }
 }
 
 /// Runtimes by handler.
@@ -63,7 +107,9 @@ pub fn read(path: &str, text: &str) -> Result<Runtimes, ConfigError> {
     let wrong = || ConfigError::WrongType { key: "runtimes", expected: "a table of runtimes" };
     let file = parse(path, text)?;
     let found = CriTable::ALL.iter().find_map(|table| runtimes_in(&file, *table));
-    let Some(all) = found.map(|value| value.as_table().ok_or_else(wrong)).transpose()? else { return Ok(Runtimes::new()) };
+    let Some(all) = found.map(|value| value.as_table().ok_or_else(wrong)).transpose()? else {
+        return Ok(Runtimes::new());
+    };
     let mut ours = Runtimes::new();
     for (handler, runtime) in all {
         let runtime: Runtime = runtime.clone().try_into().map_err(|_| wrong())?;
@@ -140,14 +186,49 @@ mod tests {
     }
 
     #[test]
+    fn what_a_daemon_says_in_json_is_compared_by_value() {
+        let options =
+            |json: &str| Runtime { runtime_type: "/x".to_owned(), options: serde_json::from_str(json).unwrap() };
+        let ours = options(r#"{"a": 1.0, "b": [2.0, {"c": 3}], "d": 0.5}"#);
+        assert!(ours.is_loaded_as(&options(r#"{"a": 1, "b": [2, {"c": 3}], "d": 0.5}"#)));
+        for other in [
+            r#"{"a": 1, "b": [2, {"c": 4}], "d": 0.5}"#,
+            r#"{"a": 1, "b": [2], "d": 0.5}"#,
+            r#"{"a": 1}"#,
+            r#"{"a": 2, "b": [2, {"c": 3}], "d": 0.5}"#,
+        ] {
+            assert!(!ours.is_loaded_as(&options(other)), "{other}");
+        }
+        assert!(!ours.is_loaded_as(&Runtime { runtime_type: "/y".to_owned(), ..ours.clone() }));
+    }
+
+    #[test]
+    fn an_array_of_different_types_is_found_wherever_it_is() {
+        let mixed = |json: &str| mixed_array(&serde_json::from_str(json).unwrap()).map(str::to_owned);
+        assert_eq!(mixed(r#"{"a": [1, 2], "b": [[1], [2]], "c": [], "d": "x"}"#), None);
+        for json in [r#"{"b": [1, 2.5]}"#, r#"{"a": [1], "b": [[1, "x"]]}"#, r#"{"b": {"c": [{}, 1]}}"#] {
+            assert_eq!(mixed(json).as_deref(), Some("b"), "{json}");
+        }
+    }
+
+    #[test]
     fn runtimes_of_others_are_not_taken_for_ours() {
-        let others = Others::from([("runc".to_owned(), Options::from([
-            ("runtime_type".to_owned(), OptionValue::String("io.containerd.runc.v2".to_owned())),
-            ("options".to_owned(), OptionValue::Table(Options::from([("SystemdCgroup".to_owned(), OptionValue::Bool(true))]))),
-        ]))]);
+        let others = Others::from([(
+            "runc".to_owned(),
+            Options::from([
+                ("runtime_type".to_owned(), OptionValue::String("io.containerd.runc.v2".to_owned())),
+                (
+                    "options".to_owned(),
+                    OptionValue::Table(Options::from([("SystemdCgroup".to_owned(), OptionValue::Bool(true))])),
+                ),
+            ]),
+        )]);
         let ours = runtimes(Options::new());
         let text = render_others(&others, CriTable::GrpcV1) + &render(&ours, CriTable::GrpcV1);
-        assert!(text.contains("  options = { SystemdCgroup = true }\n  runtime_type = \"io.containerd.runc.v2\"\n"), "{text}");
+        assert!(
+            text.contains("  options = { SystemdCgroup = true }\n  runtime_type = \"io.containerd.runc.v2\"\n"),
+            "{text}"
+        );
         assert_eq!(read("x", &text).unwrap(), ours);
     }
 

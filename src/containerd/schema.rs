@@ -68,10 +68,8 @@ pub fn configures_cri(path: &str, text: &str) -> Result<bool, ConfigError> {
 
 /// Parses `text`, with the file's name in the error.
 pub fn parse(path: &str, text: &str) -> Result<toml::Table, ConfigError> {
-    text.parse().map_err(|error: toml::de::Error| ConfigError::NotToml {
-        path: path.to_owned(),
-        message: error.to_string(),
-    })
+    text.parse()
+        .map_err(|error: toml::de::Error| ConfigError::NotToml { path: path.to_owned(), message: error.to_string() })
 }
 
 /// Version 3 keeps the streaming server under version 2's key, so the key alone proves nothing.

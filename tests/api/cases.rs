@@ -36,7 +36,8 @@ pub fn good() -> Value {
 
 /// The same with an artifact for each platform.
 pub fn good_platforms() -> Value {
-    let artifact = |arch: &str| json!({"os": "linux", "arch": arch, "location": "http://example.org/s", "sha256": "b".repeat(64)});
+    let artifact =
+        |arch: &str| json!({"os": "linux", "arch": arch, "location": "http://example.org/s", "sha256": "b".repeat(64)});
     changed("/spec/fetchStrategy", json!({"platforms": [artifact("amd64"), artifact("arm64")]}))
 }
 
@@ -67,8 +68,18 @@ pub fn refused_by_rule() -> Vec<Case> {
 fn names_and_classes() -> Vec<Case> {
     let class = "/spec/runtimeClass";
     vec![
-        case("a long name", "/metadata/name", json!("x".repeat(41)), "metadata.name must be a DNS label of at most 40 characters"),
-        case("a name with a dot", "/metadata/name", json!("a.b"), "metadata.name must be a DNS label of at most 40 characters"),
+        case(
+            "a long name",
+            "/metadata/name",
+            json!("x".repeat(41)),
+            "metadata.name must be a DNS label of at most 40 characters",
+        ),
+        case(
+            "a name with a dot",
+            "/metadata/name",
+            json!("a.b"),
+            "metadata.name must be a DNS label of at most 40 characters",
+        ),
         Case {
             what: "a reserved name as handler",
             object: {
@@ -78,11 +89,31 @@ fn names_and_classes() -> Vec<Case> {
             },
             message: "the names runc and shim-N are reserved",
         },
-        case("a reserved handler", "/spec/runtimeClass/handler", json!("shim-3"), "the handlers runc and shim-N are reserved"),
-        case("a handler in capitals", "/spec/runtimeClass/handler", json!("Spin"), "runtimeClass.handler must be a DNS label"),
-        case("a bad RuntimeClass name", "/spec/runtimeClass/name", json!("Spin_1"), "runtimeClass.name must be a DNS subdomain"),
+        case(
+            "a reserved handler",
+            "/spec/runtimeClass/handler",
+            json!("shim-3"),
+            "the handlers runc and shim-N are reserved",
+        ),
+        case(
+            "a handler in capitals",
+            "/spec/runtimeClass/handler",
+            json!("Spin"),
+            "runtimeClass.handler must be a DNS label",
+        ),
+        case(
+            "a bad RuntimeClass name",
+            "/spec/runtimeClass/name",
+            json!("Spin_1"),
+            "runtimeClass.name must be a DNS subdomain",
+        ),
         case("an empty version", "/spec/version", json!(""), "version must not be empty"),
-        case("a binary with a path", "/spec/binary", json!("../../bin/sh"), "binary must be a file name, without a directory"),
+        case(
+            "a binary with a path",
+            "/spec/binary",
+            json!("../../bin/sh"),
+            "binary must be a file name, without a directory",
+        ),
     ]
 }
 
@@ -98,16 +129,51 @@ fn fetching() -> Vec<Case> {
     let http = "/spec/fetchStrategy/anonHttp";
     vec![
         case("no way to fetch", fetch, json!({}), "exactly one of anonHttp, platforms and image must be set"),
-        case("two ways to fetch", "/spec/fetchStrategy/platforms", json!([platform]), "exactly one of anonHttp, platforms and image must be set"),
-        case("a short digest", http, json!({"location": "https://e/x", "sha256": "abc"}), "sha256 must be the artifact's SHA-256: 64 lower-case hex digits"),
-        case("a digest in capitals", http, json!({"location": "https://e/x", "sha256": "A".repeat(64)}), "sha256 must be the artifact's SHA-256: 64 lower-case hex digits"),
-        case("a file URL", http, json!({"location": "file:///etc/passwd", "sha256": sha256}), "location must be an http or https URL with a path"),
-        case("a URL with a blank", http, json!({"location": "https://e/a b", "sha256": sha256}), "location must be an http or https URL with a path"),
+        case(
+            "two ways to fetch",
+            "/spec/fetchStrategy/platforms",
+            json!([platform]),
+            "exactly one of anonHttp, platforms and image must be set",
+        ),
+        case(
+            "a short digest",
+            http,
+            json!({"location": "https://e/x", "sha256": "abc"}),
+            "sha256 must be the artifact's SHA-256: 64 lower-case hex digits",
+        ),
+        case(
+            "a digest in capitals",
+            http,
+            json!({"location": "https://e/x", "sha256": "A".repeat(64)}),
+            "sha256 must be the artifact's SHA-256: 64 lower-case hex digits",
+        ),
+        case(
+            "a file URL",
+            http,
+            json!({"location": "file:///etc/passwd", "sha256": sha256}),
+            "location must be an http or https URL with a path",
+        ),
+        case(
+            "a URL with a blank",
+            http,
+            json!({"location": "https://e/a b", "sha256": sha256}),
+            "location must be an http or https URL with a path",
+        ),
         case("an OCI artifact", fetch, with("location", "oci://e/x"), "oci:// locations are not supported yet"),
         case("a Windows platform", fetch, with("os", "windows"), "os must be linux"),
-        case("an unknown architecture", fetch, with("arch", "x86_64"), "arch must be one of amd64, arm, arm64, ppc64le, riscv64 and s390x"),
+        case(
+            "an unknown architecture",
+            fetch,
+            with("arch", "x86_64"),
+            "arch must be one of amd64, arm, arm64, ppc64le, riscv64 and s390x",
+        ),
         case("no platforms", fetch, json!({"platforms": []}), "platforms must not be empty"),
-        case("a platform twice", fetch, json!({"platforms": [platform, platform]}), "platforms must not name an os and arch twice"),
+        case(
+            "a platform twice",
+            fetch,
+            json!({"platforms": [platform, platform]}),
+            "platforms must not name an os and arch twice",
+        ),
         case("an image", fetch, json!({"image": "example.org/shims@sha256:0"}), "image is not supported yet"),
         case("a Secret", "/spec/fetchStrategy/secretName", json!("pull"), "secretName is not supported yet"),
     ]
@@ -127,7 +193,12 @@ fn rollout() -> Vec<Case> {
         case("an unknown type", strategy, json!({"type": "fast"}), "type must be rolling"),
         case("a canary", strategy, json!({"canary": 1}), "canary is not supported yet"),
         case("maxFailures", strategy, json!({"maxFailures": 1}), "maxFailures is not supported yet"),
-        case("revisionHistoryLimit", "/spec/revisionHistoryLimit", json!(3), "revisionHistoryLimit is not supported yet"),
+        case(
+            "revisionHistoryLimit",
+            "/spec/revisionHistoryLimit",
+            json!(3),
+            "revisionHistoryLimit is not supported yet",
+        ),
     ]
 }
 

@@ -1,4 +1,5 @@
 //! The API's rules, offline. `tests/e2e` asks the real API server about the same objects.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
 mod cases;
 
 use serde_json::Value;

@@ -46,22 +46,18 @@ struct Stage {
 const SHIM: &str = "wasmi";
 
 pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
-    let (stage, lab) = match &options.kubeconfig {
-        Some(kubeconfig) => (given(options, kubeconfig, report)?, None),
-        None => {
-            let lab = Lab::start(report)?;
-            (own(&lab, options)?, Some(lab))
-        }
-    };
-    let result = stage.play();
-    if let Some(lab) = lab {
-        println!("\nThe cluster goes on; look around with");
-        println!("  export KUBECONFIG={}", lab.cluster.loopback_kubeconfig().display());
-        println!("  export PATH={}:$PATH", stage.plugin.parent().unwrap_or(&stage.plugin).display());
-        println!("  cargo xtask cluster kubectl get pods -A -o wide");
-        println!("and end it with\n  cargo xtask cluster down");
+    if let Some(kubeconfig) = &options.kubeconfig {
+        return given(options, kubeconfig, report)?.play();
     }
-    result
+    let lab = Lab::start(report)?;
+    let stage = own(&lab, options)?;
+    stage.play()?;
+    println!("\nThe cluster goes on; look around with");
+    println!("  export KUBECONFIG={}", stage.kubeconfig.display());
+    println!("  export PATH={}:$PATH", stage.plugin.parent().unwrap_or(&stage.plugin).display());
+    println!("  cargo xtask cluster kubectl get pods -A -o wide");
+    println!("and end it with\n  cargo xtask cluster down");
+    Ok(())
 }
 
 fn own(lab: &Lab, options: &Options) -> Result<Stage> {
@@ -79,7 +75,9 @@ fn own(lab: &Lab, options: &Options) -> Result<Stage> {
 }
 
 fn given(options: &Options, kubeconfig: &std::path::Path, report: &Reporter) -> Result<Stage> {
-    let needed = |value: &Option<String>, flag: &str| value.clone().with_context(|| format!("--{flag} is needed with a cluster of your own"));
+    let needed = |value: &Option<String>, flag: &str| {
+        value.clone().with_context(|| format!("--{flag} is needed with a cluster of your own"))
+    };
     Ok(Stage {
         plugin: shim_e2e::product(report)?.plugin,
         kubectl: vec!["kubectl".into()],
@@ -96,7 +94,17 @@ impl Stage {
     fn play(&self) -> Result<()> {
         self.shim(&["init", "--image", &self.image, "--wait"])?;
         self.shim(&[
-            "install", SHIM, "--version", "v1", "--url", &self.url, "--sha256", &self.sha256, "--max-update", "50%", "--wait",
+            "install",
+            SHIM,
+            "--version",
+            "v1",
+            "--url",
+            &self.url,
+            "--sha256",
+            &self.sha256,
+            "--max-update",
+            "50%",
+            "--wait",
         ])?;
         for node in self.served_nodes()? {
             self.pod(&node)?;
@@ -108,7 +116,8 @@ impl Stage {
     /// Runs a command of the plugin as a user would, and shows both.
     fn shim(&self, args: &[&str]) -> Result<()> {
         println!("\n$ kubectl shim {}", args.join(" "));
-        let status = Command::new(&self.plugin).args(args).env("KUBECONFIG", &self.kubeconfig).stdin(Stdio::null()).status()?;
+        let status =
+            Command::new(&self.plugin).args(args).env("KUBECONFIG", &self.kubeconfig).stdin(Stdio::null()).status()?;
         ensure!(status.success(), "kubectl shim {} failed: {status}", args.join(" "));
         Ok(())
     }

@@ -32,7 +32,12 @@ pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
     let manifest = fill(&template, &format!("{}/{VERSION}/{name}", options.base_url), &sha256);
     fs::write(dist.join("shim.yaml"), manifest)?;
     let context = image_context(&product)?;
-    println!("{}\n{}\nimage folder: {}", dist.join(name).display(), dist.join("shim.yaml").display(), context.display());
+    println!(
+        "{}\n{}\nimage folder: {}",
+        dist.join(name).display(),
+        dist.join("shim.yaml").display(),
+        context.display()
+    );
     Ok(())
 }
 
@@ -50,7 +55,9 @@ fn platform() -> Result<(&'static str, &'static str)> {
 fn archive(path: &Path, plugin: &Path) -> Result<()> {
     let gzip = GzBuilder::new().mtime(0).write(File::create(path)?, Compression::best());
     let mut tar = tar::Builder::new(gzip);
-    for (name, file, mode) in [("LICENSE", workspace().join("LICENSE"), 0o644), ("kubectl-shim", plugin.to_owned(), 0o755)] {
+    for (name, file, mode) in
+        [("LICENSE", workspace().join("LICENSE"), 0o644), ("kubectl-shim", plugin.to_owned(), 0o755)]
+    {
         let content = fs::read(&file).with_context(|| file.display().to_string())?;
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);

@@ -30,7 +30,8 @@ pub(crate) fn run(check: bool) -> Result<()> {
 }
 
 fn files() -> Result<[(&'static str, String); 3]> {
-    let settings = Settings { namespace: DEFAULT_NAMESPACE.to_owned(), image: IMAGE.to_owned(), pull_secrets: Vec::new() };
+    let settings =
+        Settings { namespace: DEFAULT_NAMESPACE.to_owned(), image: IMAGE.to_owned(), pull_secrets: Vec::new() };
     let mut controller = serde_json::to_value(deployment(&settings))?;
     controller["apiVersion"] = "apps/v1".into();
     controller["kind"] = "Deployment".into();

@@ -5,7 +5,7 @@ mod demo;
 mod dist;
 mod generate;
 mod sim;
-mod tests;
+mod suites;
 
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ enum Task {
     Test {
         /// What to test; nothing means all
         #[arg(value_enum)]
-        what: Vec<tests::Suite>,
+        what: Vec<suites::Suite>,
     },
     /// The test cluster
     #[command(subcommand)]
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let report = Reporter::stderr();
     let result = match Cli::parse().command {
         Task::Demo(options) => demo::run(&options, &report),
-        Task::Test { what } => tests::run(&what, &report),
+        Task::Test { what } => suites::run(&what, &report),
         Task::Cluster(task) => cluster::run(&task, &report),
         Task::Sim(options) => sim::run(&options),
         Task::Bench { what } => bench::run(&what, &report),

@@ -16,7 +16,17 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let status = Command::new("cargo")
-        .args(["test", "--quiet", "-p", "shim-core", "--test", "rollout", "--", "--nocapture", "no_seed_breaks_an_invariant"])
+        .args([
+            "test",
+            "--quiet",
+            "-p",
+            "shim-core",
+            "--test",
+            "rollout",
+            "--",
+            "--nocapture",
+            "no_seed_breaks_an_invariant",
+        ])
         .env("SHIM_SIM_SEEDS", options.seeds.to_string())
         .env("SHIM_SIM_FIRST", options.first.to_string())
         .status()?;

@@ -1,5 +1,6 @@
 //! The running cluster with the product in it.
 use std::{
+    collections::BTreeMap,
     fs,
     path::PathBuf,
     process::{Command, Stdio},
@@ -8,9 +9,16 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use shim_cluster::{Cluster, FileServer, Paths, Reporter, UpOptions, install_packages, up};
+use shim_cluster::{Cluster, FileServer, Node, Paths, Reporter, UpOptions, install_packages, up};
 
-use crate::{Artifacts, Product, image_context, product, tool::target_dir, tool::workspace, wasmi_shim};
+use crate::{
+    Artifacts, Product, ShimManifest, image_context, product,
+    tool::{target_dir, workspace},
+    wasmi_shim,
+};
+
+/// A rollout on four nodes takes about 10 s; a busy machine gets more time.
+pub const ROLLOUT: Duration = Duration::from_secs(120);
 
 /// The cluster, the product's image in its registry, a Wasm image, and a server for artifacts.
 #[derive(Debug)]
@@ -74,7 +82,14 @@ impl Lab {
     /// Runs the plugin and fails if it does.
     pub fn shim_ok(&self, args: &[&str]) -> Result<Answer> {
         let answer = self.shim(args)?;
-        ensure!(answer.code == 0, "kubectl shim {} ended with {}: {}{}", args.join(" "), answer.code, answer.stdout, answer.stderr);
+        ensure!(
+            answer.code == 0,
+            "kubectl shim {} ended with {}: {}{}",
+            args.join(" "),
+            answer.code,
+            answer.stdout,
+            answer.stderr
+        );
         Ok(answer)
     }
 
@@ -113,6 +128,46 @@ impl Lab {
         }
     }
 
+    /// Applies a Shim and waits until it is Ready.
+    pub fn roll_out(&self, shim: &ShimManifest) -> Result<()> {
+        self.apply(&shim.text())?;
+        self.wait_ready(shim.name())
+    }
+
+    /// Waits until the controller says Ready of what was applied last.
+    pub fn wait_ready(&self, name: &str) -> Result<()> {
+        self.wait(&format!("Shim {name} to be Ready"), ROLLOUT, || {
+            let shim = self.get("shim", name)?.unwrap_or_default();
+            let current = shim["status"]["observedGeneration"] == shim["metadata"]["generation"];
+            Ok((current && ready_reason(&shim) == "Ready").then_some(()))
+        })
+    }
+
+    /// Deletes Shims and waits until they are gone.
+    pub fn remove(&self, names: &[&str]) -> Result<()> {
+        self.cluster.kubectl(&[&["delete", "shim", "--wait=false"], names].concat())?;
+        for name in names {
+            self.wait(&format!("Shim {name} to be gone"), ROLLOUT, || {
+                Ok(self.get("shim", name)?.is_none().then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How often containerd was started on each node.
+    pub fn starts(&self) -> Result<BTreeMap<String, usize>> {
+        self.cluster.nodes().iter().map(|node| Ok((node.name().to_owned(), node.containerd_starts()?))).collect()
+    }
+
+    /// The controller's process: its node, and its process id there.
+    pub fn controller(&self) -> Result<(Node, String)> {
+        let pods = self.list(&["pods", "-n", "shim-system", "-l", "app.kubernetes.io/name=shim-controller"])?;
+        let node = pods.first().and_then(|pod| pod["spec"]["nodeName"].as_str()).context("no controller runs")?;
+        let node = self.cluster.node(node)?;
+        let pid = node.run(&["pgrep", "-x", "shim-controller"])?.trim().to_owned();
+        Ok((node, pid))
+    }
+
     /// Waits for the phase of a pod.
     pub fn wait_for_pod(&self, name: &str, phase: &str) -> Result<Value> {
         self.wait(&format!("pod {name} to be {phase}"), Duration::from_secs(60), || {
@@ -124,6 +179,13 @@ impl Lab {
     pub fn init(&self) -> Result<()> {
         self.shim_ok(&["init", "--image", &self.image, "--wait", "--timeout", "60s"]).map(drop)
     }
+}
+
+/// Reason of the Ready condition.
+fn ready_reason(shim: &Value) -> &str {
+    let conditions = shim["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+    ready.and_then(|condition| condition["reason"].as_str()).unwrap_or_default()
 }
 
 fn wasm_context() -> Result<PathBuf> {
@@ -150,4 +212,3 @@ fn answer(command: &mut Command, input: &str) -> Result<Answer> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Answer { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) })
 }
-

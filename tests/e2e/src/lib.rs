@@ -10,7 +10,7 @@ mod tool;
 
 pub use artifacts::{Artifact, Artifacts, Packing};
 pub use build::{Product, image_context, product, wasmi_shim};
-pub use lab::{Answer, Lab};
+pub use lab::{Answer, Lab, ROLLOUT};
 pub use manifest::{ShimManifest, wasm_pod};
 pub use shim_cluster::{Paths, Reporter};
 pub use tool::{cargo, target_dir};

@@ -36,6 +36,11 @@ impl ShimManifest {
         self
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
     /// As JSON.
     pub fn text(&self) -> String {
         self.0.to_string()

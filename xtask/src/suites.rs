@@ -100,7 +100,8 @@ fn cluster(report: &Reporter) -> Result<Totals> {
 fn cargo_test(args: &[&str], harness: &[&str], env: &[(&str, &str)]) -> Result<Totals> {
     let mut command = Command::new("cargo");
     command.args(["test", "--quiet", "--no-fail-fast"]).args(args).arg("--").args(harness);
-    let mut child = command.envs(env.iter().copied()).stdout(Stdio::piped()).spawn().context("cargo can't be started")?;
+    let mut child =
+        command.envs(env.iter().copied()).stdout(Stdio::piped()).spawn().context("cargo can't be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut totals = Totals::default();
     for line in BufReader::new(output).lines() {

@@ -1,0 +1,10 @@
+//! The product on a real cluster: four nodes, one of each containerd. Every test starts without a Shim and ends so,
+//! with every node as it was.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
+mod api;
+mod failures;
+mod lifecycle;
+mod nodes;
+mod restarts;
+mod robustness;
+mod support;
