@@ -66,7 +66,8 @@ fn obey(cli: Cli, shown: &str, path: &str, env: &Env) -> Exit {
 
 /// Help is an answer; everything else that clap says is a usage error.
 fn refuse(error: &clap::Error, args: &[OsString], shown: &str, env: &Env) -> Exit {
-    let console = Console::new(Caller::new(shown, &connect::ConnectionFlags::default()), palette::ColorChoice::Auto, env);
+    let console =
+        Console::new(Caller::new(shown, &connect::ConnectionFlags::default()), palette::ColorChoice::Auto, env);
     let path = cli::path_of(args, shown);
     let result = match error.kind() {
         clap::error::ErrorKind::DisplayHelp if path == shown => console.print(&cli::root_help(shown)),

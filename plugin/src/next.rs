@@ -34,14 +34,10 @@ commands! {
     status() = ["status"];
     /// One Shim, with its nodes.
     status_of(name) = ["status", name];
-    /// Every node of one Shim.
-    all_nodes(name) = ["status", name, "--details=nodes"];
     /// One node, with the log of its last failure.
     node(name) = ["status", "--node", name];
     /// Follow a rollout.
     watch(name) = ["status", name, "-w"];
-    /// Take a Shim off its nodes.
-    uninstall(name) = ["uninstall", name];
     /// The same without a question.
     uninstall_yes(name) = ["uninstall", name, "--yes"];
     /// Let go of a Shim that no controller takes care of.
@@ -111,7 +107,11 @@ impl Caller {
 /// As a POSIX shell needs it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The `Next:` block; empty without commands.

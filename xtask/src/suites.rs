@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every suite, one line of totals at the end.
 use std::{
+    env,
+    ffi::OsString,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
 };
@@ -7,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use shim_cluster::{Paths, Reporter, build, down, install_packages};
-use shim_e2e::product;
+use shim_e2e::{cargo, product, target_dir};
 
 /// A part of the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,7 +55,7 @@ pub(crate) fn run(what: &[Suite], report: &Reporter) -> Result<()> {
 impl Suite {
     fn run(self, report: &Reporter) -> Result<Totals> {
         match self {
-            Self::Lint => lint(),
+            Self::Lint => lint(report),
             Self::Unit => cargo_test(&["--workspace", "--exclude", "shim-e2e", "--exclude", "kubectl-shim"], &[], &[]),
             Self::Sim => cargo_test(&["-p", "shim-core", "--test", "rollout"], &["--nocapture"], &[]),
             Self::Cli => cargo_test(&["-p", "kubectl-shim"], &[], &[]),
@@ -64,20 +66,38 @@ impl Suite {
 }
 
 /// Each tool counts as one test.
-fn lint() -> Result<Totals> {
+fn lint(report: &Reporter) -> Result<Totals> {
+    let path = path_with_cargo_deny(report)?;
     let checks: [&[&str]; 4] = [
         &["fmt", "--all", "--check"],
         &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
-        &["deny", "--log-level", "error", "check"],
+        // Advisories come from a database that is not everywhere to be had.
+        &["deny", "--log-level", "error", "check", "licenses", "bans", "sources"],
         &["xtask", "generate", "--check"],
     ];
     let mut totals = Totals::default();
     for check in checks {
-        let passed = Command::new("cargo").args(check).status()?.success();
+        let passed = Command::new("cargo").args(check).env("PATH", &path).status()?.success();
         println!("cargo {}: {}", check.join(" "), if passed { "ok" } else { "FAILED" });
-        if passed { totals.passed += 1 } else { totals.failed += 1 }
+        totals.passed += u32::from(passed);
+        totals.failed += u32::from(!passed);
     }
     Ok(totals)
+}
+
+/// PATH with a folder of ours in front, where cargo-deny is installed if it is nowhere else.
+fn path_with_cargo_deny(report: &Reporter) -> Result<OsString> {
+    let tools = target_dir().join("tools");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(std::iter::once(tools.join("bin")).chain(env::split_paths(&path)))?;
+    let there = Command::new("cargo-deny").arg("--version").env("PATH", &path).stdout(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        let root = tools.to_string_lossy();
+        report.step("installing cargo-deny", || {
+            cargo(".", &["install", "--quiet", "--locked", "--root", &root, "cargo-deny"])
+        })?;
+    }
+    Ok(path)
 }
 
 fn node(report: &Reporter) -> Result<Totals> {

@@ -7,8 +7,10 @@ use super::{Cli, values};
 use crate::exit::EXIT_CODES;
 
 /// The commands by purpose; a test checks that none is missing.
-const GROUPS: [(&str, &[&str]); 2] =
-    [("Basic commands", &["status", "install", "upgrade", "uninstall"]), ("Setup commands", &["init", "teardown", "version"])];
+const GROUPS: [(&str, &[&str]); 2] = [
+    ("Basic commands", &["status", "install", "upgrade", "uninstall"]),
+    ("Setup commands", &["init", "teardown", "version"]),
+];
 
 macro_rules! examples {
     ($($name:ident = $text:literal;)*) => {
@@ -35,7 +37,9 @@ examples! {
   kubectl shim install spin --version v0.23.0 --url https://example.com/spin.tar.gz --sha256 DIGEST
 
   # On some nodes, two artifacts, two nodes at a time
-  kubectl shim install spin --version v0.23.0 --node-selector spin=true --max-update 2 --platform linux/amd64=https://example.com/amd64.tar.gz,sha256=DIGEST --platform linux/arm64=https://example.com/arm64.tar.gz,sha256=DIGEST
+  kubectl shim install spin --version v0.23.0 --node-selector spin=true --max-update 2 \\
+    --platform linux/amd64=https://example.com/amd64.tar.gz,sha256=DIGEST \\
+    --platform linux/arm64=https://example.com/arm64.tar.gz,sha256=DIGEST
 
   # From a file; the manifest alone, without a cluster
   kubectl shim install -f shims.yaml
@@ -101,14 +105,16 @@ fn takes_a_value(arg: clap::Arg) -> clap::Arg {
 pub fn root_help(shown: &str) -> String {
     let root = command(shown);
     let about = |name: &str| root.find_subcommand(name).and_then(clap::Command::get_about).map(ToString::to_string);
-    let mut text = format!("{}\n\nUsage:\n  {shown} COMMAND [flags]\n", root.get_about().map(ToString::to_string).unwrap_or_default());
-    for (heading, names) in GROUPS {
-        text += &format!("\n{heading}:\n");
-        for name in names {
-            text += &format!("  {name:<12} {}\n", about(name).unwrap_or_default());
-        }
-    }
-    text + &format!("\n{EXIT_CODES}\n\nUse \"{shown} COMMAND --help\" for flags and examples.\n")
+    let line = |name: &&str| format!("  {name:<12} {}\n", about(name).unwrap_or_default());
+    let group = |(heading, names): &(&str, &[&str])| {
+        format!("\n{heading}:\n{}", names.iter().map(line).collect::<Vec<_>>().concat())
+    };
+    let groups = GROUPS.iter().map(group).collect::<Vec<_>>().concat();
+    let what = root.get_about().map(ToString::to_string).unwrap_or_default();
+    format!(
+        "{what}\n\nUsage:\n  {shown} COMMAND [flags]\n{groups}\n{EXIT_CODES}\n\n\
+        Use \"{shown} COMMAND --help\" for flags and examples.\n"
+    )
 }
 
 /// The name to show: kubectl finds `kubectl-foo_bar` for `kubectl foo-bar`.
@@ -152,7 +158,8 @@ mod tests {
 
     #[test]
     fn clap_accepts_every_example() {
-        let lines: Vec<_> = ALL.iter().flat_map(|text| text.lines()).filter_map(|line| line.trim().strip_prefix("kubectl shim")).collect();
+        let text = ALL.join("\n").replace(" \\\n", " ");
+        let lines: Vec<_> = text.lines().filter_map(|line| line.trim().strip_prefix("kubectl shim")).collect();
         assert!(lines.len() > 12, "{lines:?}");
         for line in lines {
             let words = std::iter::once("kubectl-shim").chain(line.split_whitespace());

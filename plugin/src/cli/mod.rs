@@ -18,19 +18,31 @@ use shim_core::api::PlatformArtifact;
 
 pub use help::{command, path_of, root_help, shown_name};
 pub use usage::{usage_failure, with_see};
-use values::{DryRun, Details, ObjectFormat, StatusFormat, StructFormat};
+use values::{Details, DryRun, ObjectFormat, StatusFormat, StructFormat};
 
 use crate::{connect::ConnectionFlags, palette::ColorChoice};
 
 /// kubectl shim
 #[derive(Parser, Debug)]
-#[command(name = "kubectl-shim", about = "Kubectl shim installs and rolls out containerd shims on the nodes of a cluster.")]
+#[command(
+    name = "kubectl-shim",
+    about = "Kubectl shim installs and rolls out containerd shims on the nodes of a cluster."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Use colour: auto, always or never
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", hide_default_value = true, hide_possible_values = true)]
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub color: ColorChoice,
     /// Which cluster.
     #[command(flatten)]
@@ -73,7 +85,15 @@ pub struct StatusArgs {
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
     /// Output format: table, wide, json, yaml or name
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT", hide_default_value = true, hide_possible_values = true)]
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub output: StatusFormat,
     /// Show what is left out otherwise: nodes
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]

@@ -10,9 +10,8 @@ pub fn usage_failure(error: &clap::Error, path: &str) -> Failure {
 }
 
 /// kubectl's last line of a usage error.
-pub fn with_see(mut failure: Failure, path: &str) -> Failure {
-    failure.text += &format!("\nSee '{path} --help' for usage.");
-    failure
+pub fn with_see(failure: Failure, path: &str) -> Failure {
+    Failure { text: format!("{}\nSee '{path} --help' for usage.", failure.text), ..failure }
 }
 
 fn sentence(error: &clap::Error, path: &str) -> String {
@@ -56,14 +55,17 @@ fn missing(error: &clap::Error) -> String {
         list(error, ContextKind::InvalidArg).into_iter().partition(|arg| arg.starts_with('-'));
     let quoted: Vec<_> = flags.iter().map(|arg| format!("{:?}", flag(arg).trim_start_matches('-'))).collect();
     match names.first() {
-        Some(name) => format!("required argument {} not set", name.trim_matches(['<', '>', '[', ']', '.'])),
+        Some(name) => format!("required argument {} not set", flag(name)),
         None => format!("required flag(s) {} not set", quoted.join(", ")),
     }
 }
 
-/// `--url` of `--url <URL>`.
+/// `--url` of `--url <URL>`, `NAME` of `[NAME]...`.
 fn flag(arg: &str) -> &str {
-    arg.split([' ', '[', '=']).next().unwrap_or(arg)
+    match arg.strip_prefix('-') {
+        Some(_) => arg.split([' ', '[', '=']).next().unwrap_or(arg),
+        None => arg.trim_matches(['<', '>', '[', ']', '.']),
+    }
 }
 
 fn flags(args: &[String]) -> String {

@@ -147,7 +147,13 @@ pub fn toleration(text: &str) -> Result<Toleration, String> {
         return Err("it must have the form key[=value][:effect]".to_owned());
     }
     let operator = if value.is_some() { "Equal" } else { "Exists" };
-    Ok(Toleration { key: Some(key.to_owned()), operator: Some(operator.to_owned()), value, effect, toleration_seconds: None })
+    Ok(Toleration {
+        key: Some(key.to_owned()),
+        operator: Some(operator.to_owned()),
+        value,
+        effect,
+        toleration_seconds: None,
+    })
 }
 
 /// A number of at least 1 or a percentage.

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::{Cluster, found, is_not_found};
 use crate::{cli::values::DryRun, exit::Failure, spec::FIELD_MANAGER};
 
+/// Fields of a conflict that are named; the rest is counted.
+const FIELDS: usize = 2;
+
 /// What an apply did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
@@ -60,7 +63,7 @@ impl Cluster {
             ..PatchParams::apply(FIELD_MANAGER).validation_strict()
         };
         let after = api.patch(name, &params, &Patch::Apply(object)).await;
-        let after = after.map_err(|error| self.conflict(&error, object).unwrap_or_else(|| self.failure(&error)))?;
+        let after = after.map_err(|error| conflict(&error, object).unwrap_or_else(|| self.failure(&error)))?;
         let applied = match &before {
             None => Applied::Created,
             Some(before) if content(before) == content(&after) => Applied::Unchanged,
@@ -95,14 +98,17 @@ impl Cluster {
             None => Api::all_with(self.client(), &resource),
         })
     }
+}
 
-    /// A conflict of field managers, with the other one named.
-    fn conflict(&self, error: &kube::Error, object: &Value) -> Option<Failure> {
-        let kube::Error::Api(status) = error else { return None };
-        let (managers, fields) = conflicts(status)?;
-        let text = format!("{} is managed by {managers} ({fields}); change it there, or pass --force-conflicts", reference(object));
-        Some(Failure::error(text))
-    }
+/// A conflict of field managers, with the other one named.
+fn conflict(error: &kube::Error, object: &Value) -> Option<Failure> {
+    let kube::Error::Api(status) = error else { return None };
+    let (managers, fields) = conflicts(status)?;
+    let text = format!(
+        "{} is managed by {managers} ({fields}); change it there, or pass --force-conflicts",
+        reference(object)
+    );
+    Some(Failure::error(text))
 }
 
 /// Managers and fields of an apply's conflicts.
@@ -113,8 +119,9 @@ fn conflicts(status: &Status) -> Option<(String, String)> {
     let mut managers: Vec<_> = ours.iter().filter_map(|cause| cause.message.split('"').nth(1)).collect();
     managers.dedup();
     let managers: Vec<_> = managers.iter().map(|name| format!("{name:?}")).collect();
-    let fields: Vec<_> = ours.iter().map(|cause| cause.field.as_str()).collect();
-    (!ours.is_empty()).then(|| (managers.join(", "), fields.join(", ")))
+    let fields: Vec<_> = ours.iter().map(|cause| cause.field.as_str()).take(FIELDS).collect();
+    let more = if ours.len() > FIELDS { format!(" and {} more", ours.len() - FIELDS) } else { String::new() };
+    (!ours.is_empty()).then(|| (managers.join(", "), fields.join(", ") + &more))
 }
 
 /// The object as kubectl prints it.
@@ -157,16 +164,15 @@ mod tests {
 
     #[test]
     fn a_reference_is_written_as_kubectl_writes_it() {
-        let object = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}});
+        let object =
+            |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}});
         assert_eq!(reference(&object("v1", "Namespace")), "namespace/a");
         assert_eq!(reference(&object("shim.dev/v1alpha1", "Shim")), "shim.shim.dev/a");
     }
 
     #[test]
     fn a_conflict_names_managers_and_fields() {
-        let cause = |manager: &str, field: &str| {
-            json!({"reason": "FieldManagerConflict", "field": field, "message": format!("conflict with \"{manager}\" using shim.dev/v1alpha1")})
-        };
+        let cause = |manager: &str, field: &str| json!({"reason": "FieldManagerConflict", "field": field, "message": format!("conflict with \"{manager}\" using shim.dev/v1alpha1")});
         let status: Status = serde_json::from_value(json!({
             "code": 409, "reason": "Conflict", "message": "Apply failed with 2 conflicts",
             "details": {"causes": [cause("flux", ".spec.version"), cause("flux", ".spec.binary")]},

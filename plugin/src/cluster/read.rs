@@ -68,9 +68,16 @@ impl Cluster {
         let (nodes, jobs, pods, classes) =
             tokio::join!(self.all(&nodes, ""), self.all(&jobs, &ours), self.all(&pods, &ours), self.all(&classes, ""));
         let (nodes, jobs, pods, classes) = (allowed(nodes)?, allowed(jobs)?, allowed(pods)?, allowed(classes)?);
-        let denied = [("nodes", nodes.is_none()), ("jobs", jobs.is_none()), ("pods", pods.is_none()), ("runtimeclasses", classes.is_none())];
+        let denied = [
+            ("nodes", nodes.is_none()),
+            ("jobs", jobs.is_none()),
+            ("pods", pods.is_none()),
+            ("runtimeclasses", classes.is_none()),
+        ];
         Ok(match (nodes, jobs, pods, classes) {
-            (Some(nodes), Some(jobs), Some(pods), Some(runtime_classes)) => Facts::All { nodes, jobs, pods, runtime_classes },
+            (Some(nodes), Some(jobs), Some(pods), Some(runtime_classes)) => {
+                Facts::All { nodes, jobs, pods, runtime_classes }
+            }
             _ => Facts::Denied(denied.into_iter().filter_map(|(kind, denied)| denied.then_some(kind)).collect()),
         })
     }

@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_secs(1);
 /// So long the controller has to show that it is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// So long without an answer of the API server, and watching has no sense any more.
-const OUTAGE: Duration = Duration::from_secs(300);
+const OUTAGE: Duration = Duration::from_mins(5);
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +145,8 @@ impl<'a> Follower<'a> {
             Err(failure) => return self.outage(failure).await,
         }
         self.silent_since = None;
-        let picture = self.picture.take().unwrap_or_else(|| Picture { shims: Vec::new(), nodes: Vec::new(), denied: Vec::new() });
+        let picture =
+            self.picture.take().unwrap_or_else(|| Picture { shims: Vec::new(), nodes: Vec::new(), denied: Vec::new() });
         let result = self.judge(&picture).await;
         self.picture = Some(picture);
         result
@@ -166,7 +167,8 @@ impl<'a> Follower<'a> {
         }
         if self.doubt == Doubt::Open && self.started.elapsed() >= PATIENCE {
             self.doubt = Doubt::Settled;
-            warn_without_controller(self.app, self.cluster, &self.what.names, self.what.goal).await?;
+            let next = doubt_controller(self.app, self.cluster, &self.what.names, self.what.goal).await?;
+            self.app.console.next(&next);
         }
         Ok(None)
     }
@@ -194,7 +196,9 @@ impl<'a> Follower<'a> {
     fn remember(&mut self, shims: &[&ShimPicture]) -> Result<(), Failure> {
         let there = |name: &str| shims.iter().any(|shim| shim.name == name);
         if self.what.goal == Goal::Ready {
-            if let Some(name) = self.what.names.iter().find(|name| !there(name) && !self.seen.iter().any(|(seen, _)| seen == *name)) {
+            if let Some(name) =
+                self.what.names.iter().find(|name| !there(name) && !self.seen.iter().any(|(seen, _)| seen == *name))
+            {
                 return Err(super::not_found(name));
             }
             if let Some((name, _)) = self.seen.iter().find(|(name, life)| *life == Life::Active && !there(name)) {
@@ -210,9 +214,8 @@ impl<'a> Follower<'a> {
     }
 
     fn say(&mut self, shims: &[&ShimPicture]) -> Result<(), Failure> {
-        let format = match self.what.voice {
-            Voice::Asked(format @ (StatusFormat::Json | StatusFormat::Yaml)) => format,
-            _ => return self.say_lines(shims),
+        let Voice::Asked(format @ (StatusFormat::Json | StatusFormat::Yaml)) = self.what.voice else {
+            return self.say_lines(shims);
         };
         let list = views::list(shims, None);
         let document = match format {
@@ -267,9 +270,13 @@ impl<'a> Follower<'a> {
     fn timed_out(&self) -> Failure {
         let shims = self.picture.as_ref().map(|picture| self.chosen(picture)).unwrap_or_default();
         self.complain(&shims);
-        let states: Vec<_> = shims.iter().map(|shim| format!("{}: {}", shim.name, views::one_line(shim.message()))).collect();
+        let states: Vec<_> =
+            shims.iter().map(|shim| format!("{}: {}", shim.name, views::one_line(shim.message()))).collect();
         let time = self.what.timeout.unwrap_or_default();
-        let failure = Failure { exit: Exit::Timeout, ..Failure::error(format!("not done after {time:?}: {}", states.join("; "))) };
+        let failure = Failure {
+            exit: Exit::Timeout,
+            ..Failure::error(format!("not done after {time:?}: {}", states.join("; ")))
+        };
         failure.then(self.again())
     }
 
@@ -293,23 +300,27 @@ fn has_only_failures(shim: &ShimPicture) -> bool {
     rows.peek().is_some() && rows.all(|row| row.row.state == NodeState::Failed)
 }
 
-/// Says so if nobody works on the Shims.
-pub async fn warn_without_controller(app: &App<'_>, cluster: &Cluster, names: &[String], goal: Goal) -> Result<(), Failure> {
+/// Says so if nobody works on the Shims, and knows what helps.
+pub async fn doubt_controller(
+    app: &App<'_>,
+    cluster: &Cluster,
+    names: &[String],
+    goal: Goal,
+) -> Result<Vec<Next>, Failure> {
     let namespace = &cluster.namespace;
     let mut next = match cluster.controller().await? {
-        Controller::Available { .. } | Controller::Unknown => return Ok(()),
+        Controller::Available { .. } | Controller::Unknown => return Ok(Vec::new()),
         Controller::Missing => {
-            app.console.warn(&format!("there is no controller in namespace {namespace}; nothing happens until there is one"));
+            let text = format!("there is no controller in namespace {namespace}; nothing happens until there is one");
+            app.console.warn(&text);
             vec![Next::init()]
         }
         Controller::Unavailable => {
-            app.console.warn(&format!("the controller in namespace {namespace} is not running; nothing happens until it is"));
+            let text = format!("the controller in namespace {namespace} is not running; nothing happens until it is");
+            app.console.warn(&text);
             vec![Next::kubectl(["get", "pods", "--namespace", namespace])]
         }
     };
-    if let (Goal::Gone, Some(name)) = (goal, names.first()) {
-        next.push(Next::orphan(name));
-    }
-    app.console.next(&next);
-    Ok(())
+    next.extend(names.first().filter(|_| goal == Goal::Gone).map(|name| Next::orphan(name)));
+    Ok(next)
 }

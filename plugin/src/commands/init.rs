@@ -28,7 +28,7 @@ const IMAGE: Option<&str> = option_env!("SHIM_IMAGE");
 /// Minor versions of Kubernetes 1 that are tested.
 const SUPPORTED: std::ops::RangeInclusive<u32> = 33..=37;
 /// So long an API server may take to serve a new resource type.
-const ESTABLISH: Duration = Duration::from_secs(60);
+const ESTABLISH: Duration = Duration::from_mins(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Silence after which something is said.
@@ -40,7 +40,9 @@ const RESERVED: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node
 pub async fn run(app: &App<'_>, args: &InitArgs) -> Result<Exit, Failure> {
     let namespace = cluster::namespace(app.flags);
     if RESERVED.contains(&namespace.as_str()) {
-        return Err(Failure::error(format!("namespace {namespace} belongs to Kubernetes; choose another one with --namespace")));
+        return Err(Failure::error(format!(
+            "namespace {namespace} belongs to Kubernetes; choose another one with --namespace"
+        )));
     }
     let manifests = manifests(args, namespace)?;
     if args.change.dry_run == DryRun::Client {
@@ -56,7 +58,10 @@ pub async fn run(app: &App<'_>, args: &InitArgs) -> Result<Exit, Failure> {
     if let Some(format) = args.change.output {
         app.console.print(&output::objects(&objects, format)?)?;
     }
-    if args.change.dry_run != DryRun::None || !args.wait {
+    if args.change.dry_run != DryRun::None {
+        return Ok(Exit::Done);
+    }
+    if !args.wait {
         app.console.next(&[Next::status()]);
         return Ok(Exit::Done);
     }
@@ -84,7 +89,10 @@ async fn check_server(app: &App<'_>, cluster: &Cluster) -> Result<(), Failure> {
     let minor = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
     if info.major != "1" || !SUPPORTED.contains(&minor) {
         let range = format!("1.{} to 1.{}", SUPPORTED.start(), SUPPORTED.end());
-        app.console.warn(&format!("this server is {}; kubectl-shim is tested with Kubernetes {range}", one_line(&info.git_version)));
+        app.console.warn(&format!(
+            "this server is {}; kubectl-shim is tested with Kubernetes {range}",
+            one_line(&info.git_version)
+        ));
     }
     Ok(())
 }
@@ -100,12 +108,15 @@ async fn check_crd(cluster: &Cluster) -> Result<(), Failure> {
 fn verdict(theirs: Option<&str>, ours: &str) -> Result<(), Failure> {
     let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
     let Some(version) = theirs.and_then(parse) else {
-        return Err(Failure::error(format!("CustomResourceDefinition {CRD} exists and was not made by kubectl-shim; nothing was changed")));
+        return Err(Failure::error(format!(
+            "CustomResourceDefinition {CRD} exists and was not made by kubectl-shim; nothing was changed"
+        )));
     };
     match parse(ours) {
         Some(ours) if ours >= version => Ok(()),
         _ => Err(Failure::error(format!(
-            "the cluster has kubectl-shim v{version}, which is newer than this plugin (v{ours}); upgrade the plugin, nothing was changed"
+            "the cluster has kubectl-shim v{version}, which is newer than this plugin (v{ours}); upgrade the plugin, \
+            nothing was changed"
         ))),
     }
 }
@@ -115,7 +126,8 @@ async fn put(app: &App<'_>, cluster: &Cluster, mut manifest: Value, args: &InitA
         respect_namespace(cluster, &mut manifest).await?;
     }
     let force = if args.force_conflicts { Force::Conflicts } else { Force::Never };
-    let outcome = cluster.apply(&manifest, force, args.change.dry_run).await.map_err(|failure| dry_run_limit(failure, &manifest, args))?;
+    let outcome =
+        cluster.apply(&manifest, force, args.change.dry_run).await.map_err(|failure| dry_run_limit(failure, args))?;
     if args.change.output.is_none() {
         app.report(&manifest, outcome.applied, args.change.dry_run, None)?;
     }
@@ -126,8 +138,9 @@ async fn put(app: &App<'_>, cluster: &Cluster, mut manifest: Value, args: &InitA
 }
 
 /// What lies in a namespace that a dry run did not make can't be checked by the server.
-fn dry_run_limit(mut failure: Failure, manifest: &Value, args: &InitArgs) -> Failure {
-    if args.change.dry_run == DryRun::Server && manifest["metadata"]["namespace"].is_string() {
+fn dry_run_limit(mut failure: Failure, args: &InitArgs) -> Failure {
+    let no_namespace = failure.text.contains("(NotFound): namespaces ");
+    if args.change.dry_run == DryRun::Server && no_namespace {
         failure.text += "\nA server dry run needs the namespace to exist; --dry-run=client does not.";
     }
     failure
@@ -157,7 +170,8 @@ async fn wait_established(cluster: &Cluster) -> Result<(), Failure> {
         }
         sleep(PAUSE).await;
     }
-    Err(Failure::error(format!("CustomResourceDefinition {CRD} was not established within {ESTABLISH:?}")).then(Next::kubectl(["describe", "crd", CRD])))
+    Err(Failure::error(format!("CustomResourceDefinition {CRD} was not established within {ESTABLISH:?}"))
+        .then(Next::kubectl(["describe", "crd", CRD])))
 }
 
 async fn wait_available(app: &App<'_>, cluster: &Cluster, timeout: Option<Duration>) -> Result<Exit, Failure> {
@@ -171,7 +185,11 @@ async fn wait_available(app: &App<'_>, cluster: &Cluster, timeout: Option<Durati
             return Ok(Exit::Done);
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            let text = format!("the controller is not available after {:?}: {}", timeout.unwrap_or_default(), why(cluster).await);
+            let text = format!(
+                "the controller is not available after {:?}: {}",
+                timeout.unwrap_or_default(),
+                why(cluster).await
+            );
             return Err(Failure { exit: Exit::Timeout, ..Failure::error(text) }.then(pods()));
         }
         if spoke.elapsed() >= HEARTBEAT {
@@ -196,7 +214,9 @@ async fn is_available(cluster: &Cluster) -> Result<bool, Failure> {
     let status = deployment.status.unwrap_or_default();
     let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
     let current = status.observed_generation >= deployment.metadata.generation;
-    let all = [status.updated_replicas, status.available_replicas, status.replicas].iter().all(|count| *count == Some(wanted));
+    let all = [status.updated_replicas, status.available_replicas, status.replicas]
+        .iter()
+        .all(|count| *count == Some(wanted));
     Ok(current && all)
 }
 
@@ -212,7 +232,9 @@ async fn why(cluster: &Cluster) -> String {
 fn pod_reason(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let waiting = status.container_statuses.iter().flatten().find_map(|status| status.state.as_ref()?.waiting.as_ref());
-    let unmet = || status.conditions.iter().flatten().find(|condition| condition.status != "True" && condition.reason.is_some());
+    let unmet = || {
+        status.conditions.iter().flatten().find(|condition| condition.status != "True" && condition.reason.is_some())
+    };
     let (reason, message) = match waiting {
         Some(waiting) => (waiting.reason.clone(), waiting.message.clone()),
         None => unmet().map(|condition| (condition.reason.clone(), condition.message.clone()))?,
@@ -226,7 +248,8 @@ mod tests {
 
     #[test]
     fn an_older_plugin_never_writes_over_a_newer_one() {
-        for (theirs, ours) in [("v0.1.0", "0.1.0"), ("v0.1.0", "0.2.0"), ("0.9.0", "0.10.0"), ("v1.0.0-rc.1", "1.0.0")] {
+        for (theirs, ours) in [("v0.1.0", "0.1.0"), ("v0.1.0", "0.2.0"), ("0.9.0", "0.10.0"), ("v1.0.0-rc.1", "1.0.0")]
+        {
             assert!(verdict(Some(theirs), ours).is_ok(), "{theirs} {ours}");
         }
         for (theirs, ours) in [("v0.2.0", "0.1.0"), ("v0.10.0", "0.9.0"), ("v1.0.0", "1.0.0-rc.1")] {

@@ -6,7 +6,7 @@ use shim_core::api::Shim;
 
 use super::{
     App, Sent,
-    follow::{Follow, Goal, Voice, follow, warn_without_controller},
+    follow::{Follow, Goal, Voice, doubt_controller, follow},
     preflight::{Preflight, preflight},
 };
 use crate::{
@@ -113,7 +113,11 @@ async fn look_around(app: &App<'_>, cluster: &Cluster, new: &[Document]) -> Resu
 }
 
 /// Stops where something stands in the way; empty where the nodes may not be read.
-pub(super) async fn check_nodes(app: &App<'_>, cluster: &Cluster, candidates: &[Shim]) -> Result<Vec<Preflight>, Failure> {
+pub(super) async fn check_nodes(
+    app: &App<'_>,
+    cluster: &Cluster,
+    candidates: &[Shim],
+) -> Result<Vec<Preflight>, Failure> {
     let found = preflight(&cluster.snapshot().await?, candidates);
     match &found {
         Some(found) => found.iter().try_for_each(Preflight::obstacle)?,
@@ -122,7 +126,13 @@ pub(super) async fn check_nodes(app: &App<'_>, cluster: &Cluster, candidates: &[
     Ok(found.unwrap_or_default())
 }
 
-async fn send(app: &App<'_>, cluster: &Cluster, all: &[Document], new: &[Document], change: &ChangeFlags) -> Result<Vec<Sent>, Failure> {
+async fn send(
+    app: &App<'_>,
+    cluster: &Cluster,
+    all: &[Document],
+    new: &[Document],
+    change: &ChangeFlags,
+) -> Result<Vec<Sent>, Failure> {
     let mut sent = Vec::new();
     for document in all {
         let name = document.shim.name_any();
@@ -140,18 +150,25 @@ async fn send(app: &App<'_>, cluster: &Cluster, all: &[Document], new: &[Documen
 }
 
 /// Waits, or says how to.
-pub(super) async fn finish(app: &App<'_>, cluster: &Cluster, sent: &[Sent], change: &ChangeFlags, wait: &WaitFlags) -> Result<Exit, Failure> {
+pub(super) async fn finish(
+    app: &App<'_>,
+    cluster: &Cluster,
+    sent: &[Sent],
+    change: &ChangeFlags,
+    wait: &WaitFlags,
+) -> Result<Exit, Failure> {
     if change.dry_run != DryRun::None {
         return Ok(Exit::Done);
     }
     let names: Vec<_> = sent.iter().map(|sent| sent.name.clone()).collect();
     if wait.wait {
-        return follow(app, cluster, Follow { names, goal: Goal::Ready, timeout: wait.timeout, voice: Voice::Aside }).await;
+        return follow(app, cluster, Follow { names, goal: Goal::Ready, timeout: wait.timeout, voice: Voice::Aside })
+            .await;
     }
     if sent.iter().any(|sent| sent.applied != Applied::Unchanged) && change.output != Some(ObjectFormat::Name) {
-        warn_without_controller(app, cluster, &names, Goal::Ready).await?;
-        app.console.next(&[if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() }]);
+        let mut next = doubt_controller(app, cluster, &names, Goal::Ready).await?;
+        next.push(if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() });
+        app.console.next(&next);
     }
     Ok(Exit::Done)
 }
-

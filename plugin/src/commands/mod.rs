@@ -60,7 +60,13 @@ impl App<'_> {
     }
 
     /// `TYPE/NAME verbed`, or the object where a format was asked for.
-    fn report(&self, object: &Value, verb: impl std::fmt::Display, dry_run: DryRun, format: Option<ObjectFormat>) -> Result<(), Failure> {
+    fn report(
+        &self,
+        object: &Value,
+        verb: impl std::fmt::Display,
+        dry_run: DryRun,
+        format: Option<ObjectFormat>,
+    ) -> Result<(), Failure> {
         match format {
             Some(format) => self.console.print(&output::objects(std::slice::from_ref(object), format)?),
             None => self.console.line(&format!("{} {verb}{}", reference(object), suffix(dry_run))),

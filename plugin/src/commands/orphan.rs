@@ -22,7 +22,15 @@ const TRIES: usize = 8;
 pub async fn let_go(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     for _ in 0..TRIES {
         let Some(live) = cluster.shim(name).await? else { return Ok(()) };
-        match cluster.shims().patch(name, &PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }, &patch(&live)).await {
+        match cluster
+            .shims()
+            .patch(
+                name,
+                &PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() },
+                &patch(&live),
+            )
+            .await
+        {
             Ok(_) => return delete(cluster, name).await,
             Err(error) if is_not_found(&error) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 => {}

@@ -54,7 +54,8 @@ impl Preflight {
     fn of(board: &Board<'_>, shim: &ShimView) -> Self {
         let selector = shim.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
         let labels: Vec<_> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let conflict = shim.spec.as_ref().err().cloned().or_else(|| board.conflict(&shim.name).map(|conflict| conflict.0.clone()));
+        let conflict =
+            shim.spec.as_ref().err().cloned().or_else(|| board.conflict(&shim.name).map(|conflict| conflict.0.clone()));
         let mut found = Self {
             selector: labels.join(","),
             platforms: BTreeMap::new(),
@@ -69,7 +70,9 @@ impl Preflight {
             *found.platforms.entry(format!("{}/{}", node.os, node.arch)).or_default() += 1;
             match board::skip(spec, node) {
                 None => found.served += 1,
-                Some(Skip::NoArtifact(arch)) => found.without_artifact.entry(arch).or_default().push(node.name.to_string()),
+                Some(Skip::NoArtifact(arch)) => {
+                    found.without_artifact.entry(arch).or_default().push(node.name.to_string());
+                }
                 Some(skip) => *found.skipped.entry(skip.message()).or_default() += 1,
             }
         }
@@ -85,7 +88,8 @@ impl Preflight {
         let some = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
         let more = if names.len() > 3 { ", …" } else { "" };
         Err(Failure::error(format!(
-            "there is no artifact for linux/{arch}, which {} {} ({some}{more}); add --platform linux/{arch}=URL,sha256=HEX, or leave them out with --node-selector",
+            "there is no artifact for linux/{arch}, which {} {} ({some}{more}); \
+            add --platform linux/{arch}=URL,sha256=HEX, or leave them out with --node-selector",
             nodes(names.len()),
             if names.len() == 1 { "needs" } else { "need" },
         )))

@@ -1,7 +1,7 @@
 //! `status`
 use super::{
     App,
-    follow::{Follow, Goal, Voice, follow, warn_without_controller},
+    follow::{Follow, Goal, Voice, doubt_controller, follow},
     not_found,
 };
 use crate::{
@@ -22,11 +22,17 @@ pub async fn run(app: &App<'_>, args: &StatusArgs) -> Result<Exit, Failure> {
     let cluster = app.cluster().await?;
     if args.watch {
         let voice = Voice::Asked(args.output);
-        return follow(app, &cluster, Follow { names: args.names.clone(), goal: Goal::Ready, timeout: args.timeout, voice }).await;
+        return follow(
+            app,
+            &cluster,
+            Follow { names: args.names.clone(), goal: Goal::Ready, timeout: args.timeout, voice },
+        )
+        .await;
     }
     let picture = Picture::of(&cluster.snapshot().await?);
     warn_denied(app, &picture);
-    let shims: Vec<_> = picture.shims.iter().filter(|shim| args.names.is_empty() || args.names.contains(&shim.name)).collect();
+    let shims: Vec<_> =
+        picture.shims.iter().filter(|shim| args.names.is_empty() || args.names.contains(&shim.name)).collect();
     show(app, args, &picture, &shims)?;
     if matches!(args.output, StatusFormat::Table | StatusFormat::Wide) {
         advise(app, &cluster, &shims).await?;
@@ -46,7 +52,8 @@ pub async fn run(app: &App<'_>, args: &StatusArgs) -> Result<Exit, Failure> {
 fn warn_denied(app: &App<'_>, picture: &Picture) {
     if let Some(first) = picture.denied.first() {
         let denied = picture.denied.join(", ");
-        app.console.warn(&format!("{denied} may not be listed; what follows is what the controller has written to .status"));
+        app.console
+            .warn(&format!("{denied} may not be listed; what follows is what the controller has written to .status"));
         app.console.next(&[Next::kubectl(["auth", "can-i", "list", first])]);
     }
 }
@@ -57,7 +64,9 @@ fn show(app: &App<'_>, args: &StatusArgs, picture: &Picture, shims: &[&ShimPictu
         StatusFormat::Wide => Columns::Wide,
         StatusFormat::Json => return app.console.print(&output::json(&views::list(shims, args.node.as_deref()))?),
         StatusFormat::Yaml => return app.console.print(&output::yaml(&views::list(shims, args.node.as_deref()))?),
-        StatusFormat::Name => return app.console.print(&shims.iter().map(|shim| format!("{TYPE}/{}\n", shim.name)).collect::<String>()),
+        StatusFormat::Name => {
+            return shims.iter().try_for_each(|shim| app.console.line(&format!("{TYPE}/{}", shim.name)));
+        }
     };
     match &args.node {
         Some(node) => show_node(app, picture, shims, node),
@@ -74,7 +83,10 @@ fn show_node(app: &App<'_>, picture: &Picture, shims: &[&ShimPicture], node: &st
         return Err(Failure::error("nodes can't be shown without the right to list them"));
     }
     let text = views::node(picture, shims, node, &app.console.screen());
-    let missing = || Failure::worded(format!("Error from server (NotFound): nodes {node:?} not found")).then(Next::kubectl(["get", "nodes"]));
+    let missing = || {
+        Failure::worded(format!("Error from server (NotFound): nodes {node:?} not found"))
+            .then(Next::kubectl(["get", "nodes"]))
+    };
     app.console.print(&text.ok_or_else(missing)?)
 }
 
@@ -96,7 +108,7 @@ async fn advise(app: &App<'_>, cluster: &Cluster, shims: &[&ShimPicture]) -> Res
     }
     if shims.iter().any(|shim| !shim.is("Ready")) {
         let names: Vec<_> = shims.iter().map(|shim| shim.name.clone()).collect();
-        warn_without_controller(app, cluster, &names, Goal::Ready).await?;
+        app.console.next(&doubt_controller(app, cluster, &names, Goal::Ready).await?);
     }
     Ok(())
 }

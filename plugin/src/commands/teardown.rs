@@ -1,5 +1,8 @@
 //! `teardown`
-use kube::{ResourceExt as _, api::{DeleteParams, DynamicObject}};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, DynamicObject},
+};
 use serde_json::Value;
 use shim_core::{
     job::Settings,
@@ -20,7 +23,8 @@ pub async fn run(app: &App<'_>, args: &TeardownArgs) -> Result<Exit, Failure> {
     let cluster = app.cluster().await?;
     let shims = shims(&cluster).await?;
     if !shims.is_empty() && !args.force {
-        let text = format!("{} still there: {}", if shims.len() == 1 { "a shim is" } else { "shims are" }, shims.join(", "));
+        let text =
+            format!("{} still there: {}", if shims.len() == 1 { "a shim is" } else { "shims are" }, shims.join(", "));
         let failure = Failure::error(text + "; uninstall first, or pass --force to leave the nodes as they are");
         return Err(failure.then(Next::uninstall_all()));
     }
@@ -38,7 +42,7 @@ pub async fn run(app: &App<'_>, args: &TeardownArgs) -> Result<Exit, Failure> {
 /// A cluster without the resource type has no Shims.
 async fn shims(cluster: &Cluster) -> Result<Vec<String>, Failure> {
     match cluster.all_shims().await {
-        Ok(shims) => Ok(shims.iter().map(|shim| shim.name_any()).collect()),
+        Ok(shims) => Ok(shims.iter().map(kube::ResourceExt::name_any).collect()),
         Err(failure) if failure.next.contains(&Next::init()) => Ok(Vec::new()),
         Err(failure) => Err(failure),
     }
@@ -52,9 +56,8 @@ fn confirm(app: &App<'_>, cluster: &Cluster, args: &TeardownArgs) -> Result<(), 
     match app.console.ask(&format!("Remove {what} (namespace {})?", cluster.namespace)) {
         Answer::Yes => Ok(()),
         Answer::No => Err(Failure::error("not confirmed; nothing was changed")),
-        Answer::NoTerminal => {
-            Err(Failure::error("refusing to remove the controller without confirmation; pass --yes").then(Next::teardown_yes()))
-        }
+        Answer::NoTerminal => Err(Failure::error("refusing to remove the controller without confirmation; pass --yes")
+            .then(Next::teardown_yes())),
     }
 }
 

@@ -11,7 +11,7 @@ use shim_core::{
 
 use super::{
     App,
-    follow::{Follow, Goal, Voice, follow, warn_without_controller},
+    follow::{Follow, Goal, Voice, doubt_controller, follow},
     not_found,
     orphan::let_go,
 };
@@ -88,7 +88,12 @@ async fn confirm(app: &App<'_>, cluster: &Cluster, shims: &[Shim], args: &Uninst
 fn warning(app: &App<'_>, users: &[PodUse]) -> String {
     let mut table = Table::new(&["NAMESPACE", "POD", "NODE", "RUNTIMECLASS"]);
     for pod in users.iter().take(ROWS) {
-        table.row(vec![Cell::new(&pod.namespace), Cell::new(&pod.name), Cell::or(pod.node.as_ref(), "<none>"), Cell::new(&pod.class)]);
+        table.row(vec![
+            Cell::new(&pod.namespace),
+            Cell::new(&pod.name),
+            Cell::or(pod.node.as_ref(), "<none>"),
+            Cell::new(&pod.class),
+        ]);
     }
     let count = u32::try_from(users.len()).unwrap_or(u32::MAX);
     let rest = users.len().saturating_sub(ROWS);
@@ -129,15 +134,21 @@ fn reference(shim: &Shim) -> Value {
 }
 
 async fn finish(app: &App<'_>, cluster: &Cluster, shims: &[Shim], args: &UninstallArgs) -> Result<Exit, Failure> {
-    let names: Vec<_> = shims.iter().map(|shim| shim.name_any()).collect();
+    let names: Vec<_> = shims.iter().map(kube::ResourceExt::name_any).collect();
     if args.wait.wait {
-        return follow(app, cluster, Follow { names, goal: Goal::Gone, timeout: args.wait.timeout, voice: Voice::Aside }).await;
+        return follow(
+            app,
+            cluster,
+            Follow { names, goal: Goal::Gone, timeout: args.wait.timeout, voice: Voice::Aside },
+        )
+        .await;
     }
     for shim in shims {
         let count = shim.status.as_ref().map(|status| status.nodes).unwrap_or_default();
         app.console.note(&format!("{}: {} to clean", shim.name_any(), nodes(count as usize)));
     }
-    warn_without_controller(app, cluster, &names, Goal::Gone).await?;
-    app.console.next(&[if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() }]);
+    let mut next = doubt_controller(app, cluster, &names, Goal::Gone).await?;
+    next.push(if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() });
+    app.console.next(&next);
     Ok(Exit::Done)
 }

@@ -48,6 +48,9 @@ pub async fn run(app: &App<'_>, args: &UpgradeArgs) -> Result<Exit, Failure> {
 async fn by_flags(cluster: &Cluster, name: &str, args: &UpgradeArgs) -> Result<Step, Failure> {
     let changes = spec::changes_of(args)?;
     let live = live(cluster, name).await?;
+    if let Some(text) = spec::held_by_others(&live, &changes) {
+        return Err(Failure::error(text));
+    }
     let after = spec::changed(&live, &changes)?;
     let body = spec::apply_body(&live, &changes)?;
     step(live.spec == after.spec, live, after, body)
@@ -94,10 +97,17 @@ async fn announce(app: &App<'_>, cluster: &Cluster, steps: &[Step]) -> Result<()
 }
 
 fn announcement(step: &Step, found: Option<&Preflight>) -> String {
-    let (before, after) = (&step.live.spec.version, &step.after.spec.version);
-    let versions = if before == after { before.clone() } else { format!("{before} -> {after}") };
-    let pace = found.map(|found| format!(" on {}, {} at a time", nodes(found.served), found.budget)).unwrap_or_default();
-    one_line(&format!("{} {versions}{pace}", step.live.name_any()))
+    let (before, after) = (&step.live.spec, &step.after.spec);
+    let what = if before.version != after.version {
+        format!("{} -> {}", before.version, after.version)
+    } else if before.fetch_strategy != after.fetch_strategy || before.binary != after.binary {
+        format!("{} with another artifact", after.version)
+    } else {
+        format!("{}, the same artifact,", after.version)
+    };
+    let pace =
+        found.map(|found| format!(" on {}, {} at a time", nodes(found.served), found.budget)).unwrap_or_default();
+    one_line(&format!("{} {what}{pace}", step.live.name_any()))
 }
 
 async fn send(app: &App<'_>, cluster: &Cluster, step: &Step, args: &UpgradeArgs) -> Result<Sent, Failure> {

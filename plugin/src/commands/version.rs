@@ -15,28 +15,29 @@ use crate::{
 const CLIENT: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Versions {
-    client_version: &'static str,
-    api_version: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    controller_version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server_version: Option<String>,
+    #[serde(rename = "clientVersion")]
+    client: &'static str,
+    #[serde(rename = "apiVersion")]
+    api: String,
+    #[serde(rename = "controllerVersion", skip_serializing_if = "Option::is_none")]
+    controller: Option<String>,
+    #[serde(rename = "serverVersion", skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
 }
 
 /// The plugin's first, so that it is known even where the server does not answer.
 pub async fn run(app: &App<'_>, args: &VersionArgs) -> Result<Exit, Failure> {
-    let mut versions = Versions { client_version: CLIENT, api_version: format!("{GROUP}/v1alpha1"), ..Versions::default() };
+    let mut versions = Versions { client: CLIENT, api: format!("{GROUP}/v1alpha1"), ..Versions::default() };
     if args.output.is_none() {
-        app.console.line(&format!("Client Version: {CLIENT}\nAPI Version: {}", versions.api_version))?;
+        app.console.line(&format!("Client Version: {CLIENT}\nAPI Version: {}", versions.api))?;
     }
     let asked = if args.client { Ok(()) } else { ask(app, &mut versions).await };
     match args.output {
         Some(StructFormat::Json) => app.console.print(&output::json(&versions)?)?,
         Some(StructFormat::Yaml) => app.console.print(&output::yaml(&versions)?)?,
         None => {
-            let lines = [("Controller", &versions.controller_version), ("Server", &versions.server_version)];
+            let lines = [("Controller", &versions.controller), ("Server", &versions.server)];
             for (name, version) in lines.iter().filter_map(|(name, version)| Some((name, version.as_ref()?))) {
                 app.console.line(&format!("{name} Version: {}", one_line(version)))?;
             }
@@ -50,10 +51,12 @@ pub async fn run(app: &App<'_>, args: &VersionArgs) -> Result<Exit, Failure> {
 async fn ask(app: &App<'_>, versions: &mut Versions) -> Result<(), Failure> {
     let cluster = app.cluster().await?;
     let server = cluster.client().apiserver_version().await.map_err(|error| cluster.failure(&error))?;
-    versions.server_version = Some(server.git_version);
+    versions.server = Some(server.git_version);
     let namespace = &cluster.namespace;
     match cluster.controller().await? {
-        Controller::Available { version } => versions.controller_version = Some(version.unwrap_or_else(|| "<unknown>".to_owned())),
+        Controller::Available { version } => {
+            versions.controller = Some(version.unwrap_or_else(|| "<unknown>".to_owned()));
+        }
         Controller::Unavailable => {
             app.console.warn(&format!("the controller in namespace {namespace} is not running"));
             app.console.next(&[Next::kubectl(["get", "pods", "--namespace", namespace])]);
@@ -69,7 +72,7 @@ async fn ask(app: &App<'_>, versions: &mut Versions) -> Result<(), Failure> {
 
 fn compare(app: &App<'_>, versions: &Versions) {
     let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
-    let controller = versions.controller_version.as_deref().and_then(parse);
+    let controller = versions.controller.as_deref().and_then(parse);
     match (controller, parse(CLIENT)) {
         (Some(theirs), Some(ours)) if theirs < ours => {
             app.console.warn(&format!("controller v{theirs} is older than this plugin (v{ours})"));

@@ -8,12 +8,14 @@ use crate::{
 
 /// The Shim that the flags describe. Errors: no version or no artifact.
 pub fn shim_of(name: &str, args: &InstallArgs) -> Result<Shim, Failure> {
-    let version = args.artifact.version.clone().ok_or_else(|| Failure::usage("required flag(s) \"version\" not set"))?;
+    let version =
+        args.artifact.version.clone().ok_or_else(|| Failure::usage("required flag(s) \"version\" not set"))?;
     let rollout = &args.rollout;
     let filled = |empty: bool| (!empty).then_some(());
     let spec = ShimSpec {
         version,
-        node_selector: filled(rollout.node_selector.is_empty()).map(|()| rollout.node_selector.iter().cloned().collect()),
+        node_selector: filled(rollout.node_selector.is_empty())
+            .map(|()| rollout.node_selector.iter().cloned().collect()),
         fetch_strategy: fetch_strategy(&args.artifact)?,
         binary: args.artifact.binary.clone(),
         runtime_class: RuntimeClassSpec {
@@ -22,7 +24,8 @@ pub fn shim_of(name: &str, args: &InstallArgs) -> Result<Shim, Failure> {
             overhead: None,
             tolerations: None,
         },
-        containerd_runtime_options: filled(rollout.options.is_empty()).map(|()| rollout.options.iter().cloned().collect()),
+        containerd_runtime_options: filled(rollout.options.is_empty())
+            .map(|()| rollout.options.iter().cloned().collect()),
         tolerations: filled(rollout.tolerations.is_empty()).map(|()| rollout.tolerations.clone()),
         rollout_strategy: rollout_strategy(args),
         revision_history_limit: None,
@@ -51,11 +54,17 @@ fn rollout_strategy(args: &InstallArgs) -> Option<RolloutStrategy> {
 
 /// The artifact flags as words, for a hint that can be pasted.
 pub fn upgrade_flags(flags: &ArtifactFlags) -> Vec<String> {
-    let single = [("--version", &flags.version), ("--url", &flags.url), ("--sha256", &flags.sha256), ("--binary", &flags.binary)];
+    let single = [
+        ("--version", &flags.version),
+        ("--url", &flags.url),
+        ("--sha256", &flags.sha256),
+        ("--binary", &flags.binary),
+    ];
     let single = single.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value.clone()?]));
-    let platforms = flags.platforms.iter().map(|p| {
-        ["--platform".to_owned(), format!("{}/{}={},sha256={}", p.os, p.arch, p.location, p.sha256)]
-    });
+    let platforms = flags
+        .platforms
+        .iter()
+        .map(|p| ["--platform".to_owned(), format!("{}/{}={},sha256={}", p.os, p.arch, p.location, p.sha256)]);
     single.chain(platforms).flatten().collect()
 }
 
@@ -64,7 +73,10 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::{cli::{Cli, Command}, next::Next};
+    use crate::{
+        cli::{Cli, Command},
+        next::Next,
+    };
 
     fn install(words: &str) -> InstallArgs {
         let words = ["kubectl-shim", "install"].into_iter().chain(words.split_whitespace());
@@ -94,7 +106,8 @@ mod tests {
         ] {
             let args = install(words);
             let Next::Shim(next) = Next::upgrade("spin", &upgrade_flags(&args.artifact)) else { panic!() };
-            let parsed = Cli::try_parse_from(std::iter::once("kubectl-shim").chain(next.iter().map(String::as_str))).unwrap();
+            let parsed =
+                Cli::try_parse_from(std::iter::once("kubectl-shim").chain(next.iter().map(String::as_str))).unwrap();
             let Some(Command::Upgrade(upgrade)) = parsed.command else { panic!() };
             assert_eq!(upgrade_flags(&upgrade.artifact), upgrade_flags(&args.artifact));
         }

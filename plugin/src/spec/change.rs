@@ -50,7 +50,8 @@ pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
     let mut changes = Vec::new();
     changes.extend(artifact.version.as_ref().map(|version| Change::set(&["spec", "version"], version.as_str())));
     if let (Some(location), Some(sha256)) = (&artifact.url, &artifact.sha256) {
-        changes.push(Change::set(&["spec", "fetchStrategy", "anonHttp"], json!({"location": location, "sha256": sha256})));
+        changes
+            .push(Change::set(&["spec", "fetchStrategy", "anonHttp"], json!({"location": location, "sha256": sha256})));
         changes.push(Change::unset(&["spec", "fetchStrategy", "platforms"]));
     }
     if !artifact.platforms.is_empty() {
@@ -58,7 +59,8 @@ pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
         changes.push(Change::unset(&["spec", "fetchStrategy", "anonHttp"]));
     }
     changes.extend(artifact.binary.as_ref().map(|binary| Change::set(&["spec", "binary"], binary.as_str())));
-    let map = |entries: Vec<(String, Value)>| (!entries.is_empty()).then(|| Value::Object(entries.into_iter().collect()));
+    let map =
+        |entries: Vec<(String, Value)>| (!entries.is_empty()).then(|| Value::Object(entries.into_iter().collect()));
     let selector = rollout.node_selector.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     changes.extend(map(selector).map(|map| Change::set(&["spec", "nodeSelector"], map)));
     changes.extend(map(rollout.options.clone()).map(|map| Change::set(&["spec", "containerdRuntimeOptions"], map)));
@@ -68,13 +70,19 @@ pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
     let max_update = rollout.max_update.as_ref().map(|value| json!(value));
     changes.extend(max_update.map(|value| Change::set(&["spec", "rolloutStrategy", "rolling", "maxUpdate"], value)));
     changes.extend(args.paused.map(|paused| Change::set(&["spec", "rolloutStrategy", "paused"], paused)));
-    if changes.is_empty() { Err(Failure::usage("nothing to change: give --url, --platform or another flag")) } else { Ok(changes) }
+    if changes.is_empty() {
+        Err(Failure::usage("nothing to change: give --url, --platform or another flag"))
+    } else {
+        Ok(changes)
+    }
 }
 
 /// The Shim as it will be.
 pub fn changed(live: &Shim, changes: &[Change]) -> Result<Shim, Failure> {
     let mut object = serde_json::to_value(live).map_err(Failure::error)?;
-    changes.iter().for_each(|change| change.write(&mut object));
+    for change in changes {
+        change.write(&mut object);
+    }
     serde_json::from_value(object).map_err(Failure::error)
 }
 
@@ -83,18 +91,37 @@ pub fn changed(live: &Shim, changes: &[Change]) -> Result<Shim, Failure> {
 pub fn apply_body(live: &Shim, changes: &[Change]) -> Result<Value, Failure> {
     let object = serde_json::to_value(live).map_err(Failure::error)?;
     let owned = live.managed_fields().iter().find(|entry| is_ours(entry)).and_then(|entry| entry.fields_v1.as_ref());
-    let mut body = owned.and_then(|fields| fields.0.as_object()).map_or_else(|| json!({}), |fields| extract(&object, fields));
+    let mut body =
+        owned.and_then(|fields| fields.0.as_object()).map_or_else(|| json!({}), |fields| extract(&object, fields));
     body["apiVersion"] = Shim::api_version(&()).into();
     body["kind"] = Shim::kind(&()).into();
     body["metadata"]["name"] = live.name_any().into();
     // A Shim that was deleted and made again meanwhile is another one.
     body["metadata"]["uid"] = json!(live.metadata.uid);
-    changes.iter().for_each(|change| change.write(&mut body));
+    for change in changes {
+        change.write(&mut body);
+    }
     Ok(body)
 }
 
+/// Why a field that has to go would stay: an apply only removes what nobody else has set too.
+pub fn held_by_others(live: &Shim, changes: &[Change]) -> Option<String> {
+    let gone = || changes.iter().filter(|change| change.value.is_none());
+    let others = live.managed_fields().iter().filter(|entry| !is_ours(entry));
+    let mut held = others.filter_map(|entry| Some((entry, gone().find(|change| holds(entry, change.path))?)));
+    let (entry, change) = held.next()?;
+    let manager = entry.manager.as_deref().unwrap_or_default();
+    Some(format!("{} has to go, and is managed by {manager:?}; change it there", change.path.join(".")))
+}
+
+fn holds(entry: &ManagedFieldsEntry, path: &[&str]) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+    path.iter().try_fold(fields, |fields, key| fields.map(|fields| fields.get(format!("f:{key}")))).flatten().is_some()
+}
+
 fn is_ours(entry: &ManagedFieldsEntry) -> bool {
-    let apply = entry.operation.as_deref() == Some("Apply") && entry.subresource.as_deref().unwrap_or_default().is_empty();
+    let apply =
+        entry.operation.as_deref() == Some("Apply") && entry.subresource.as_deref().unwrap_or_default().is_empty();
     apply && entry.manager.as_deref() == Some(FIELD_MANAGER)
 }
 
@@ -165,8 +192,20 @@ mod tests {
     }
 
     #[test]
+    fn what_others_hold_can_not_be_removed() {
+        let held = json!([{"manager": "flux", "operation": "Apply", "fieldsV1": {
+            "f:spec": {"f:fetchStrategy": {"f:anonHttp": {"f:location": {}}}}}}]);
+        let changes = [Change::set(&["spec", "version"], "v2"), Change::unset(&["spec", "fetchStrategy", "anonHttp"])];
+        let text = "spec.fetchStrategy.anonHttp has to go, and is managed by \"flux\"; change it there";
+        assert_eq!(held_by_others(&live(&held), &changes).as_deref(), Some(text));
+        assert_eq!(held_by_others(&live(&held), &changes[..1]), None);
+        assert_eq!(held_by_others(&live(&ours()), &changes), None);
+    }
+
+    #[test]
     fn a_change_keeps_its_neighbours() {
-        let changes = [Change::set(&["spec", "rolloutStrategy", "rolling", "maxUpdate"], 2), Change::unset(&["spec", "a", "b"])];
+        let changes =
+            [Change::set(&["spec", "rolloutStrategy", "rolling", "maxUpdate"], 2), Change::unset(&["spec", "a", "b"])];
         let after = changed(&live(&json!([])), &changes).unwrap();
         let rollout = after.spec.rollout_strategy.unwrap();
         assert_eq!(rollout.paused, Some(true));

@@ -19,7 +19,8 @@ pub struct Document {
 pub fn documents(source: &str, text: &str) -> Result<Vec<Document>, Failure> {
     let mut found = Vec::new();
     for part in serde_yaml::Deserializer::from_str(text) {
-        let value = Value::deserialize(part).map_err(|error| Failure::error(format!("error parsing {source}: {error}")))?;
+        let value =
+            Value::deserialize(part).map_err(|error| Failure::error(format!("error parsing {source}: {error}")))?;
         match value {
             Value::Null => {}
             Value::Object(mut list) if list.get("kind").is_some_and(|kind| kind == "List" || kind == "ShimList") => {
@@ -36,7 +37,11 @@ fn document(source: &str, mut raw: Value) -> Result<Document, Failure> {
     let word = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (word("apiVersion"), word("kind"));
     if version != Shim::api_version(&()) || kind != Shim::kind(&()) {
-        let text = format!("unable to recognize {source:?}: no matches for kind {kind:?} in version {version:?}: only Shims of {} can be installed", Shim::api_version(&()));
+        let text = format!(
+            "unable to recognize {source:?}: no matches for kind {kind:?} in version {version:?}: \
+            only Shims of {} can be installed",
+            Shim::api_version(&())
+        );
         return Err(Failure::error(text));
     }
     strip(&mut raw);
@@ -67,13 +72,15 @@ fn strip(raw: &mut Value) {
 /// The first field that the type does not know: a typing error that would be ignored in silence.
 fn unknown_field(raw: &Value, known: &Value, path: &str) -> Option<String> {
     match (raw, known) {
-        (Value::Object(raw), Value::Object(known)) => raw.iter().filter(|(_, value)| !value.is_null()).find_map(|(key, value)| {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            match known.get(key) {
-                Some(known) => unknown_field(value, known, &path),
-                None => Some(path),
-            }
-        }),
+        (Value::Object(raw), Value::Object(known)) => {
+            raw.iter().filter(|(_, value)| !value.is_null()).find_map(|(key, value)| {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match known.get(key) {
+                    Some(known) => unknown_field(value, known, &path),
+                    None => Some(path),
+                }
+            })
+        }
         (Value::Array(raw), Value::Array(known)) => {
             let mut pairs = raw.iter().zip(known).enumerate();
             pairs.find_map(|(n, (raw, known))| unknown_field(raw, known, &format!("{path}[{n}]")))
@@ -96,7 +103,9 @@ mod tests {
     #[test]
     fn reads_several_documents_lists_and_json() {
         let two = format!("---\n{ONE}---\n# nothing\n---\n{}", ONE.replace("name: a", "name: b"));
-        let names = |text: &str| documents("-", text).unwrap().iter().map(|d| d.shim.metadata.name.clone().unwrap()).collect::<Vec<_>>();
+        let names = |text: &str| {
+            documents("-", text).unwrap().iter().map(|d| d.shim.metadata.name.clone().unwrap()).collect::<Vec<_>>()
+        };
         assert_eq!(names(&two), ["a", "b"]);
         let json = serde_json::to_string(&documents("-", ONE).unwrap()[0].raw).unwrap();
         assert_eq!(names(&json), ["a"]);

@@ -6,7 +6,7 @@ mod check;
 mod documents;
 
 pub use build::{shim_of, upgrade_flags};
-pub use change::{Change, apply_body, changed, changes_of};
+pub use change::{Change, apply_body, changed, changes_of, held_by_others};
 pub use check::{check, check_update};
 pub use documents::{Document, documents};
 

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 
 use shim_core::{
+    names::Build,
     status::{NodeState, pods},
     world::{Life, MaxUpdate},
 };
@@ -20,14 +21,14 @@ const ROWS: usize = 10;
 
 /// The screen.
 pub fn detail(shim: &ShimPicture, columns: Columns, nodes: Nodes, screen: &Screen) -> String {
-    let mut text = header(shim, screen);
-    match &shim.rows {
-        Some(rows) if rows.is_empty() => {}
-        Some(rows) => text += &format!("\n{}", table(rows, columns, nodes, screen)),
-        None if shim.status.problems.is_empty() => {}
-        None => text += &format!("\n{}", problems(shim, screen)),
-    }
-    text
+    let table = match &shim.rows {
+        Some(rows) if rows.is_empty() => String::new(),
+        Some(rows) => table(rows, columns, nodes, screen),
+        None if shim.status.problems.is_empty() => String::new(),
+        None => problems(shim, screen),
+    };
+    let between = if table.is_empty() { "" } else { "\n" };
+    header(shim, screen) + between + &table
 }
 
 fn header(shim: &ShimPicture, screen: &Screen) -> String {
@@ -87,7 +88,12 @@ fn counts(shim: &ShimPicture) -> String {
     let status = &shim.status;
     format!(
         "{} ready, {} updated, {} updating, {} failed, {} skipped  ({} selected)",
-        status.nodes_ready, status.nodes_updated, status.nodes_updating, status.nodes_failed, status.nodes_skipped, status.nodes
+        status.nodes_ready,
+        status.nodes_updated,
+        status.nodes_updating,
+        status.nodes_failed,
+        status.nodes_skipped,
+        status.nodes
     )
 }
 
@@ -137,7 +143,7 @@ fn since(row: &RowPicture) -> Option<jiff::Timestamp> {
 
 fn wide_cells(row: &RowPicture) -> [Cell; 5] {
     [
-        Cell::or(row.row.build.as_ref().map(|build| build.as_str()), "<none>"),
+        Cell::or(row.row.build.as_ref().map(Build::as_str), "<none>"),
         Cell::new(row.row.attempts.to_string()),
         Cell::or(row.row.job.as_ref(), "<none>"),
         Cell::or(Some(&row.arch), "<unknown>"),
@@ -153,7 +159,8 @@ fn rest(rows: &[RowPicture]) -> String {
     for row in rows {
         *counts.entry(row.row.state).or_default() += 1;
     }
-    let counts: Vec<_> = counts.iter().map(|(state, count)| format!("{count} {}", state.to_string().to_lowercase())).collect();
+    let counts: Vec<_> =
+        counts.iter().map(|(state, count)| format!("{count} {}", state.to_string().to_lowercase())).collect();
     format!("… {} more: {}. Use --details=nodes for all.\n", rows.len(), counts.join(", "))
 }
 

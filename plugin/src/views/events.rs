@@ -98,7 +98,8 @@ fn progress(shim: &ShimPicture) -> String {
 pub fn heartbeat(shims: &[&ShimPicture]) -> String {
     let busy = |shim: &ShimPicture| {
         let rows = shim.rows.iter().flatten();
-        let names: Vec<_> = rows.filter(|row| row.row.job.is_some() && row.row.state != NodeState::Ready).map(line).take(3).collect();
+        let names: Vec<_> =
+            rows.filter(|row| row.row.job.is_some() && row.row.state != NodeState::Ready).map(line).take(3).collect();
         if names.is_empty() { one_line(shim.message()) } else { names.join(", ") }
     };
     let parts: Vec<_> = shims.iter().map(|shim| format!("{} {}: {}", shim.name, progress(shim), busy(shim))).collect();

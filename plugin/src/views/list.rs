@@ -1,10 +1,6 @@
 //! The same for programs: fields are only ever added.
 use serde::Serialize;
-use shim_core::{
-    api::ShimStatus,
-    report::Step,
-    status::NodeState,
-};
+use shim_core::{api::ShimStatus, names::Build, report::Step, status::NodeState};
 
 use super::{RowPicture, ShimPicture};
 
@@ -86,7 +82,7 @@ fn node_item(picture: &RowPicture) -> NodeItem<'_> {
         reason: &row.reason,
         message: &row.message,
         version: picture.version.as_deref(),
-        build: row.build.as_ref().map(|build| build.as_str()),
+        build: row.build.as_ref().map(Build::as_str),
         attempts: row.attempts,
         since: row.since.map(|time| time.to_string()),
         job: row.job.as_deref(),

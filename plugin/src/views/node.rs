@@ -1,15 +1,19 @@
 //! One node: what it is, every Shim on it, and what the last failure said.
 use shim_core::world::NodeView;
 
-use super::{Cell, Picture, RowPicture, Screen, ShimPicture, Table, clean, detail::{message_cell, state_cells}, one_line};
+use super::{
+    Cell, Picture, RowPicture, Screen, ShimPicture, Table, clean,
+    detail::{message_cell, state_cells},
+    one_line,
+};
 
 /// The screen; `None`: there is no such node. `shims`: those that may be shown.
 pub fn node(picture: &Picture, shims: &[&ShimPicture], name: &str, screen: &Screen) -> Option<String> {
     let node = picture.nodes.iter().find(|node| node.name.as_str() == name)?;
     let rows: Vec<_> = shims.iter().filter_map(|shim| Some((*shim, row(shim, name)?))).collect();
-    let mut text = header(node);
+    let text = header(node) + "\n";
     if rows.is_empty() {
-        return Some(text + "\nNo shim selects this node or has touched it.\n");
+        return Some(text + "No shim selects this node or has touched it.\n");
     }
     let mut table = Table::new(&["SHIM", "STATE", "STEP", "VERSION", "SINCE", "MESSAGE"]);
     for (shim, row) in &rows {
@@ -18,7 +22,7 @@ pub fn node(picture: &Picture, shims: &[&ShimPicture], name: &str, screen: &Scre
         cells.push(message_cell(row));
         table.row(cells);
     }
-    text += &format!("\n{}", table.render(screen));
+    let text = text + &table.render(screen);
     Some(rows.iter().fold(text, |text, (shim, row)| text + &log(shim, row)))
 }
 
@@ -43,7 +47,9 @@ fn header(node: &NodeView) -> String {
         ("Runtime", node.runtime.clone()),
         ("Handlers", handlers),
     ];
-    fields.iter().fold(String::new(), |text, (name, value)| text + &format!("{:<15}{}\n", format!("{name}:"), one_line(value)))
+    fields
+        .iter()
+        .fold(String::new(), |text, (name, value)| text + &format!("{:<15}{}\n", format!("{name}:"), one_line(value)))
 }
 
 fn log(shim: &ShimPicture, row: &RowPicture) -> String {
@@ -51,6 +57,6 @@ fn log(shim: &ShimPicture, row: &RowPicture) -> String {
         return String::new();
     }
     let job = row.row.job.as_deref().unwrap_or_default();
-    let lines: String = clean(&row.row.log).lines().map(|line| format!("  {line}\n")).collect();
-    format!("\nLog of {} (Job {}, attempt {}):\n{lines}", shim.name, one_line(job), row.row.attempts)
+    let title = format!("\nLog of {} (Job {}, attempt {}):\n", shim.name, one_line(job), row.row.attempts);
+    clean(&row.row.log).lines().fold(title, |text, line| text + "  " + line + "\n")
 }

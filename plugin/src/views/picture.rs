@@ -11,7 +11,7 @@ use shim_core::{
     api::{Shim, ShimStatus},
     board::Board,
     status::{self, NodeRow},
-    world::{Life, LeanNode, MaxUpdate, NodeView, Objects, ShimView, World},
+    world::{LeanNode, Life, MaxUpdate, NodeView, Objects, ShimView, World},
 };
 
 /// What was read.
@@ -118,7 +118,8 @@ impl Picture {
             Facts::Denied(denied) => (None, denied.clone()),
         };
         let board = world.as_ref().map(Board::new);
-        let mut shims: Vec<_> = snapshot.shims.iter().filter_map(|shim| ShimPicture::of(shim, board.as_ref())).collect();
+        let mut shims: Vec<_> =
+            snapshot.shims.iter().filter_map(|shim| ShimPicture::of(shim, board.as_ref())).collect();
         shims.sort_by(|a, b| a.name.cmp(&b.name));
         Self { shims, nodes: world.map(|world| world.nodes).unwrap_or_default(), denied }
     }
@@ -201,7 +202,9 @@ fn version(shim: &ShimView, row: &NodeRow, arch: &str) -> Option<String> {
 fn settled(shim: &Shim) -> Settled {
     let Some(status) = &shim.status else { return Settled::Open };
     let is = |kind: &str| status.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
-    match (status.observed_generation == shim.metadata.generation, is("Ready"), is("Stalled")) {
+    // A paused rollout with nothing under way waits for a person too.
+    let paused = status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "Paused");
+    match (status.observed_generation == shim.metadata.generation, is("Ready"), is("Stalled") || paused) {
         (true, true, _) => Settled::Ready,
         (true, false, true) => Settled::Stalled,
         _ => Settled::Open,

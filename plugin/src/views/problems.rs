@@ -1,8 +1,5 @@
 //! Why a Shim is not as it should be, at once: node, step, reason, message, last log line, and what to do next.
-use shim_core::{
-    api::Problem,
-    status::nodes,
-};
+use shim_core::{api::Problem, status::nodes};
 
 use super::{Screen, ShimPicture, age, one_line};
 use crate::next::Next;
@@ -24,20 +21,22 @@ pub fn troubles(shims: &[&ShimPicture], screen: &Screen) -> Vec<Trouble> {
 fn trouble(shim: &ShimPicture, screen: &Screen) -> Option<Trouble> {
     let is_wrong = |problem: &&Problem| problem.state != "Skipped";
     let wrong: Vec<_> = shim.status.problems.iter().filter(is_wrong).collect();
-    if shim.is("Ready") || (wrong.is_empty() && !shim.is("Stalled")) {
+    if shim.is("Ready") || (wrong.is_empty() && !shim.is("Stalled") && shim.state() != "Paused") {
         return None;
     }
     let failed = shim.status.nodes_failed;
-    let title = match failed {
-        0 => format!("{}: {}", shim.state(), shim.message()),
-        _ => format!("{} failed", nodes(failed as usize)),
+    let title = match (failed, wrong.first()) {
+        (0, None) => format!("{}: {}", shim.state(), shim.message()),
+        (0, Some(_)) => shim.state().to_owned(),
+        (failed, _) => format!("{} failed", nodes(failed as usize)),
     };
-    let mut text = format!("{}: {}\n", shim.name, one_line(&title));
-    text += &wrong.first().map(|problem| lines(problem, screen)).unwrap_or_default();
-    if wrong.len() > 1 {
-        let more = wrong.len() - 1;
-        text += &format!("  … {more} more node{} with problems\n", if more == 1 { "" } else { "s" });
-    }
+    let worst = wrong.first().map(|problem| lines(problem, screen)).unwrap_or_default();
+    let more = match wrong.len() {
+        0 | 1 => String::new(),
+        2 => "  … 1 more node with problems\n".to_owned(),
+        many => format!("  … {} more nodes with problems\n", many - 1),
+    };
+    let text = format!("{}: {}\n{worst}{more}", shim.name, one_line(&title));
     Some(Trouble { text, next: next(shim, wrong.first().copied()) })
 }
 
@@ -67,5 +66,6 @@ fn next(shim: &ShimPicture, worst: Option<&Problem>) -> Vec<Next> {
         Next::kubectl(["get", "pods", "--all-namespaces", "--field-selector", &node])
     });
     let whole = Next::status_of(&shim.name);
-    in_use.into_iter().chain([whole]).chain(of_node).collect()
+    let unpause = (shim.state() == "Paused").then(|| Next::unpause(&shim.name));
+    in_use.into_iter().chain(unpause).chain([whole]).chain(of_node).collect()
 }

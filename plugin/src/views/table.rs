@@ -118,7 +118,9 @@ mod tests {
         let text = table().render(&screen(Palette::Colour, None));
         assert_eq!(
             text,
-            "NAME        STATE    MESSAGE\na           \u{1b}[31mFailed\u{1b}[0m   one two three four\nlong-name   \u{1b}[32mReady\u{1b}[0m\n"
+            "NAME        STATE    MESSAGE\n\
+             a           \u{1b}[31mFailed\u{1b}[0m   one two three four\n\
+             long-name   \u{1b}[32mReady\u{1b}[0m\n"
         );
     }
 

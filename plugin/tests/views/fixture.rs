@@ -103,7 +103,8 @@ impl Cluster {
     fn mark(&mut self, node: &str, entry: &str) {
         let node = self.nodes.iter_mut().find(|found| found.name_any() == node).unwrap();
         let text = node.annotations_mut().entry("shim.dev/state".to_owned()).or_insert_with(|| "v1".to_owned());
-        *text += &format!(",{entry}");
+        text.push(',');
+        text.push_str(entry);
     }
 
     /// The node has the current build of the Shim.
@@ -170,7 +171,8 @@ fn finish(job: &mut Job, shim: &str, outcome: Outcome, log: &str, seconds: i64) 
     let outcomes = BTreeMap::from([(shim.parse().unwrap(), outcome)]);
     let report = Report { format: FORMAT, outcomes, restarted: false, log: log.to_owned() };
     job.annotations_mut().insert("shim.dev/result".to_owned(), serde_json::to_string(&report).unwrap());
-    let status = json!({"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": ago(seconds).to_string()}]});
+    let status =
+        json!({"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": ago(seconds).to_string()}]});
     job.status = Some(serde_json::from_value(status).unwrap());
 }
 
@@ -220,11 +222,12 @@ pub fn rollout() -> Cluster {
 pub fn zoo() -> Cluster {
     let mut cluster = rollout();
     cluster.shim("gvisor", "20260817", 86_400 * 90);
-    cluster.shim("wasmtime", "v0.6.0", 7_200).spec.node_selector = Some(BTreeMap::from([("pool".into(), "none".into())]));
+    cluster.shim("wasmtime", "v0.6.0", 7_200).spec.node_selector =
+        Some(BTreeMap::from([("pool".into(), "none".into())]));
     let windows = cluster.node("windows-01");
-    windows.status.node_info.operating_system = "windows".to_owned();
+    windows.status.node_info.operating_system = "windows".into();
     let lost = cluster.node("node-05");
-    lost.status.conditions[0].status = "Unknown".to_owned();
+    lost.status.conditions[0].status = "Unknown".into();
     for name in ["node-01", "node-02", "node-03", "node-04"] {
         cluster.ready(name, "gvisor", 86_400 * 3);
     }

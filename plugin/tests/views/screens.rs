@@ -13,7 +13,8 @@ fn all(picture: &Picture) -> Vec<&ShimPicture> {
 
 fn troubles(picture: &Picture) -> String {
     let troubles = views::troubles(&all(picture), &screen(None));
-    troubles.iter().map(|trouble| format!("{}{:?}\n", trouble.text, trouble.next)).collect()
+    let texts: Vec<_> = troubles.iter().map(|trouble| format!("{}{:?}\n", trouble.text, trouble.next)).collect();
+    texts.concat()
 }
 
 #[test]
@@ -84,7 +85,10 @@ fn a_removal_names_the_pods_that_it_waits_for() {
     cluster.in_use("node-01", "spin-v2", 2, 10);
     cluster.removing("node-02", "spin-v2", 1);
     let picture = cluster.picture();
-    assert_snapshot!("detail-removal", views::detail(&picture.shims[0], Columns::Narrow, Nodes::Worst, &screen(Some(80))));
+    assert_snapshot!(
+        "detail-removal",
+        views::detail(&picture.shims[0], Columns::Narrow, Nodes::Worst, &screen(Some(80)))
+    );
     assert_snapshot!("removal-troubles", troubles(&picture));
 }
 
@@ -96,7 +100,19 @@ fn a_conflict_and_an_unreadable_spec_are_told() {
     cluster.shim("broken", "v1", 60).spec.fetch_strategy.anon_http = None;
     cluster.node("node-01");
     let picture = cluster.picture();
-    assert_snapshot!("conflict", views::overview(&all(&picture), Columns::Narrow, &screen(Some(80))) + &troubles(&picture));
+    assert_snapshot!(
+        "conflict",
+        views::overview(&all(&picture), Columns::Narrow, &screen(Some(80))) + &troubles(&picture)
+    );
+}
+
+#[test]
+fn a_paused_rollout_says_how_to_go_on() {
+    let mut cluster = Cluster::default();
+    let shim = cluster.shim("spin-v2", "v1", 600);
+    shim.spec.rollout_strategy = Some(serde_json::from_value(serde_json::json!({"paused": true})).unwrap());
+    cluster.node("node-01");
+    assert_snapshot!("paused-troubles", troubles(&cluster.picture()));
 }
 
 #[test]
@@ -128,7 +144,8 @@ fn the_cluster_can_not_steer_the_terminal() {
             views::node(&picture, &all(&picture), "evil", screen).unwrap(),
         ];
         for text in texts {
-            let rest = text.replace("\x1b[0m", "").replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[36m", "");
+            let rest =
+                text.replace("\x1b[0m", "").replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[36m", "");
             assert!(!rest.chars().any(|c| c.is_control() && c != '\n'), "{rest:?}");
         }
     }

@@ -29,6 +29,7 @@ fn every_change_is_told_once() {
     cluster.node("node-01");
     cluster.node("node-02");
     cluster.ready("node-01", "spin-v2", 1);
+    cluster.marked("node-02", "spin-v2", "claimed");
     cluster.failed("node-02", "spin-v2", 1, 5);
     let third = cluster.picture();
     let lines = tracker.observe(&all(&third));
@@ -98,4 +99,8 @@ fn only_what_speaks_of_this_generation_ends_a_wait() {
     assert_eq!(settled(&[("Ready", false), ("Stalled", true)], 2), Settled::Open);
     assert_eq!(settled(&[("Ready", false), ("Stalled", false)], 1), Settled::Open);
     assert_eq!(rollout().picture().shims[0].settled, Settled::Open);
+    let mut paused = rollout();
+    written(&mut paused.shims[0], &[("Ready", false)]);
+    paused.shims[0].status.as_mut().unwrap().conditions[0].reason = "Paused".into();
+    assert_eq!(paused.picture().shims[0].settled, Settled::Stalled);
 }

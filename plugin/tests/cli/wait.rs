@@ -1,0 +1,115 @@
+//! `-w` and `--wait`: how they end.
+use std::process::{Child, Command};
+
+use crate::{
+    rig::{Ran, SHA, ask, end, start},
+    stub::{SHIMS, Stub, shim},
+};
+
+fn path() -> String {
+    format!("{SHIMS}/spin")
+}
+
+fn cluster(ready: &str, stalled: &str) -> Stub {
+    let stub = Stub::with_nodes(&[("a", "amd64")]);
+    stub.put(&path(), shim("spin", "v1", ready, stalled));
+    stub
+}
+
+/// Starts a watch and waits until it has spoken.
+fn watching(stub: &Stub, words: &[&str]) -> Child {
+    use std::io::{BufRead as _, BufReader};
+    let mut child = start(stub, words);
+    let mut first = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut first).unwrap();
+    assert!(first.contains("spin v1 Updating"), "{first}");
+    // The rest goes on being read, so that the pipe stays open.
+    std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+    child
+}
+
+#[test]
+fn a_settled_shim_ends_it_at_once() {
+    assert_eq!(ask(&cluster("True", "False"), &["status", "spin", "-w"]).code, Some(0));
+    assert_eq!(ask(&cluster("False", "True"), &["status", "spin", "-w"]).code, Some(4));
+    let ran = ask(&Stub::with_nodes(&[]), &["status", "nope", "-w"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("not found"), "{}", ran.err);
+}
+
+#[test]
+fn a_change_ends_it() {
+    let stub = cluster("False", "False");
+    let child = watching(&stub, &["status", "spin", "-w"]);
+    stub.put(&path(), shim("spin", "v1", "True", "False"));
+    assert_eq!(end(child).code, Some(0));
+}
+
+#[test]
+fn a_deletion_by_others_ends_it() {
+    let stub = cluster("False", "False");
+    let child = watching(&stub, &["status", "spin", "-w"]);
+    stub.remove(&path());
+    stub.put(&format!("{SHIMS}/other"), shim("other", "v1", "True", "False"));
+    let ran = end(child);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("error: shim \"spin\" was deleted meanwhile"), "{}", ran.err);
+}
+
+#[test]
+fn a_time_out_has_its_own_code() {
+    let ran = ask(&cluster("False", "False"), &["status", "spin", "-w", "--timeout", "1s"]);
+    assert_eq!(ran.code, Some(124));
+    assert!(
+        ran.err.contains("error: not done after 1s: spin: 0 of 1 node ready\nNext: kubectl shim status spin -w"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn an_interrupt_leaves_the_rollout_alone() {
+    let stub = cluster("False", "False");
+    let child = watching(&stub, &["status", "spin", "-w"]);
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let ran: Ran = end(child);
+    assert_eq!(ran.code, Some(130));
+    assert!(
+        ran.err.starts_with("Stopped watching; the rollout continues.\nNext: kubectl shim status spin -w"),
+        "{}",
+        ran.err
+    );
+    assert!(stub.writes().is_empty());
+}
+
+#[test]
+fn install_waits_for_what_it_has_sent() {
+    let stub = Stub::with_nodes(&[("a", "amd64")]);
+    let child = start(
+        &stub,
+        &["install", "spin", "--version", "v1", "--url", "https://example.com/v1", "--sha256", SHA, "--wait"],
+    );
+    stub.await_write(&format!("PATCH {SHIMS}/spin"));
+    stub.put(&path(), shim("spin", "v1", "True", "False"));
+    let ran = end(child);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin created\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_watch_for_programs_prints_one_document_a_line() {
+    let ran = ask(&cluster("True", "False"), &["status", "-w", "-o", "json"]);
+    assert_eq!(ran.out.lines().count(), 1);
+    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(value["kind"], "ShimStatusList");
+}
+
+#[test]
+fn a_watch_that_nobody_reads_ends() {
+    let stub = cluster("False", "False");
+    let mut child = start(&stub, &["status", "spin", "-w"]);
+    drop(child.stdout.take());
+    let ran = end(child);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+}
