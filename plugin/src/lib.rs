@@ -16,6 +16,7 @@ pub mod commands;
 pub mod connect;
 pub mod console;
 pub mod exit;
+pub mod interrupt;
 pub mod next;
 pub mod output;
 pub mod palette;

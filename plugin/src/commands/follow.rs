@@ -11,6 +11,7 @@ use crate::{
     cli::values::StatusFormat,
     cluster::{Cluster, Controller},
     exit::{Exit, Failure},
+    interrupt::Interrupt,
     next::Next,
     output,
     views::{self, Picture, Settled, ShimPicture, Tracker},
@@ -59,6 +60,8 @@ pub struct Follow {
 pub async fn follow(app: &App<'_>, cluster: &Cluster, what: Follow) -> Result<Exit, Failure> {
     let deadline = what.timeout.filter(|time| !time.is_zero()).map(|time| Instant::now() + time);
     let mut changes = pin!(watcher(cluster.shims(), watcher::Config::default()).default_backoff());
+    let mut interrupt =
+        Interrupt::listen().map_err(|error| Failure::error(format!("Ctrl-C can't be heard: {error}")))?;
     let mut follower = Follower::new(app, cluster, what);
     loop {
         if let Some(exit) = follower.look().await? {
@@ -69,7 +72,7 @@ pub async fn follow(app: &App<'_>, cluster: &Cluster, what: Follow) -> Result<Ex
             () = change(&mut changes) => {}
             () = sleep_until(wake) => {}
             () = passed(deadline) => return Err(follower.timed_out()),
-            _ = tokio::signal::ctrl_c() => return Ok(follower.interrupted()),
+            () = interrupt.heard() => return Ok(follower.interrupted()),
         }
     }
 }

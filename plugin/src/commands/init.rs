@@ -18,6 +18,7 @@ use crate::{
     cli::{InitArgs, values::DryRun},
     cluster::{self, Applied, Cluster, Force, found},
     exit::{Exit, Failure},
+    interrupt::Interrupt,
     next::Next,
     output,
     views::one_line,
@@ -176,6 +177,8 @@ async fn wait_established(cluster: &Cluster) -> Result<(), Failure> {
 
 async fn wait_available(app: &App<'_>, cluster: &Cluster, timeout: Option<Duration>) -> Result<Exit, Failure> {
     let deadline = timeout.filter(|time| !time.is_zero()).map(|time| Instant::now() + time);
+    let mut interrupt =
+        Interrupt::listen().map_err(|error| Failure::error(format!("Ctrl-C can't be heard: {error}")))?;
     let mut spoke = Instant::now();
     let pods = || Next::kubectl(["describe", "pods", "--namespace", &cluster.namespace]);
     loop {
@@ -198,7 +201,7 @@ async fn wait_available(app: &App<'_>, cluster: &Cluster, timeout: Option<Durati
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
-            _ = tokio::signal::ctrl_c() => {
+            () = interrupt.heard() => {
                 app.console.note("Stopped waiting; the controller goes on starting.");
                 app.console.next(&[pods()]);
                 return Ok(Exit::Interrupted);
