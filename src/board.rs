@@ -12,11 +12,11 @@ use crate::{
     limits,
     mark::{Mark, Ready},
     names::{NodeName, ShimName},
-    plan::{after, install},
+    plan::after,
     report::Outcome,
     runtime_class::{self, Owner},
-    task::Op,
-    world::{JobView, Life, NodeView, Phase, ShimView, SpecView, World},
+    task::{Install, Op},
+    world::{Artifact, JobView, Life, NodeView, Phase, ShimView, SpecView, World},
 };
 
 /// What stands between a Shim and a node.
@@ -188,11 +188,13 @@ impl<'w> Board<'w> {
         if let Some(skip) = skip(spec, node) {
             return Due::Skip(skip);
         }
-        let Some(op) = install(spec, node) else { return Due::Skip(Skip::NoArtifact(node.arch.clone())) };
-        let current = matches!(mark, Some(Mark::Ready(ready)) if Some(&ready.build) == op.build());
-        let kept = current && matches!(mark, Some(Mark::Ready(ready)) if self.is_true(ready, spec, node));
+        let Some(artifact) = spec.artifact(&node.arch) else { return Due::Skip(Skip::NoArtifact(node.arch.clone())) };
+        let kept = match mark {
+            Some(Mark::Ready(ready)) => ready.build == artifact.build && self.is_true(ready, spec, node),
+            Some(Mark::Claimed | Mark::Removing) | None => false,
+        };
         let blocked = self.conflict(&shim.name).is_some();
-        if kept || blocked { Due::Nothing } else { Due::Op(op) }
+        if kept || blocked { Due::Nothing } else { Due::Op(install(spec, artifact)) }
     }
 
     /// Whether the node still is what was verified: the same machine, and its kubelet does not deny the handler.
@@ -279,8 +281,14 @@ impl<'w> Board<'w> {
         let (mut handlers, mut classes) = (BTreeMap::new(), BTreeMap::new());
         let mut conflicts = HashMap::new();
         for shim in shims {
-            let Ok(spec) = &shim.spec else { continue };
-            let handler = *handlers.entry(&spec.handler).or_insert(&shim.name);
+            let Ok(spec) = &shim.spec else {
+                // What can't be read keeps what it has on the nodes, and so its handler.
+                if let Some(handler) = &shim.status.handler {
+                    handlers.entry(handler.as_str()).or_insert(&shim.name);
+                }
+                continue;
+            };
+            let handler = *handlers.entry(spec.handler.as_str()).or_insert(&shim.name);
             let class = *classes.entry(&spec.runtime_class.name).or_insert(&shim.name);
             let found = conflict_with(shim, spec, handler, class).or_else(|| self.conflict_with_class(shim, spec));
             conflicts.extend(found.map(|conflict| (&shim.name, conflict)));
@@ -313,6 +321,18 @@ fn conflict_with(shim: &ShimView, spec: &SpecView, handler: &ShimName, class: &S
     }
     (*class != shim.name)
         .then(|| Conflict(format!("RuntimeClass {} belongs to Shim {class}, which is older", spec.runtime_class.name)))
+}
+
+/// The operation that puts this artifact of `spec` on a node.
+fn install(spec: &SpecView, artifact: &Artifact) -> Op {
+    Op::Install(Install {
+        build: artifact.build.clone(),
+        location: artifact.location.clone(),
+        sha256: artifact.sha256.clone(),
+        binary: spec.binary.clone(),
+        handler: spec.handler.clone(),
+        options: spec.options.clone(),
+    })
 }
 
 /// Whether the kubelet reports handlers, and this one is not among them.

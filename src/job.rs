@@ -6,9 +6,9 @@ use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            AppArmorProfile, Capabilities, Container, ContainerState, EmptyDirVolumeSource, EnvVar,
-            HostPathVolumeSource, LocalObjectReference, Pod, PodSecurityContext, PodSpec, PodTemplateSpec,
-            SELinuxOptions, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
+            AppArmorProfile, Capabilities, Container, ContainerState, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+            HostPathVolumeSource, LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec,
+            PodTemplateSpec, SELinuxOptions, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -19,7 +19,7 @@ use crate::{
     limits,
     names::{MANAGED_BY_LABEL, MANAGER, NodeName, RESULT_ANNOTATION, TASK_ANNOTATION, hex},
     report::{self, Failure, Outcome, Reason, Report, Step},
-    task::{self, HOST_ROOT, Op, TASK_ENV, Task, WORK_DIR},
+    task::{self, HOST_ROOT, Op, POD_UID_ENV, TASK_ENV, Task, WORK_DIR},
     world::{JobView, Phase},
 };
 use sha2::{Digest as _, Sha256};
@@ -98,7 +98,6 @@ fn pod_spec(task: &Task, text: &str, tolerations: &[Toleration], settings: &Sett
     PodSpec {
         node_name: Some(task.node.to_string()),
         restart_policy: Some("Never".to_owned()),
-        host_pid: Some(true),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         priority_class_name: Some("system-node-critical".to_owned()),
@@ -154,9 +153,17 @@ fn container(name: &str, text: &str, settings: &Settings) -> Container {
         image: Some(settings.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["/usr/bin/shim-installer".to_owned(), name.to_owned()]),
-        env: Some(vec![EnvVar { name: TASK_ENV.to_owned(), value: Some(text.to_owned()), ..EnvVar::default() }]),
+        env: Some(vec![
+            EnvVar { name: TASK_ENV.to_owned(), value: Some(text.to_owned()), ..EnvVar::default() },
+            EnvVar { name: POD_UID_ENV.to_owned(), value: None, value_from: Some(own_uid()) },
+        ]),
         ..Container::default()
     }
+}
+
+fn own_uid() -> EnvVarSource {
+    let field = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
+    EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() }
 }
 
 fn mount(name: &str, path: &str) -> VolumeMount {
@@ -205,9 +212,9 @@ fn install_container(text: &str, settings: &Settings) -> Container {
     }
 }
 
-/// DAC_OVERRIDE, FOWNER, CHOWN: files of any owner on the node. SYS_CHROOT: the node's own binaries in the node's own
-/// root. SYS_PTRACE: /proc/PID/exe and /proc/PID/root of containerd. KILL: a probe of ours that runs too long.
-const INSTALL_CAPABILITIES: [&str; 6] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SYS_CHROOT", "SYS_PTRACE"];
+/// SYS_CHROOT: the node's own binaries in the node's own root. SYS_PTRACE: /proc/PID/exe of containerd. CHOWN, DAC_OVERRIDE
+/// and FOWNER: configuration files that do not belong to root.
+const INSTALL_CAPABILITIES: [&str; 5] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_CHROOT", "SYS_PTRACE"];
 
 fn seccomp(kind: &str) -> SeccompProfile {
     SeccompProfile { type_: kind.to_owned(), localhost_profile: None }

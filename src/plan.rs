@@ -1,7 +1,7 @@
 //! What has to be done next: `plan(&World) -> Plan`, total, deterministic, without IO and without a clock of its own.
 //!
 //! # Invariants
-//! After every single API write, under cache lag, crash and retry (`tests/rollout.rs` checks them):
+//! After every single API write, under cache lag, crash and retry (`tests/rollout` checks them):
 //! - S1 budget: nodes with an unfinished Job that touches a Shim are at most its `maxUpdate`, counted when one starts.
 //! - S2 exclusion: at most one unfinished Job per node, across all Shims.
 //! - S3 no lies: `ready` on a node means installed and verified on this node and machine, and no removal has begun.
@@ -30,8 +30,8 @@ use crate::{
     report::{Outcome, Reason, Report},
     runtime_class::{self, Owner, runtime_class_for},
     status,
-    task::{self, Install, Op, Task},
-    world::{JobView, Life, NodeView, Phase, ShimView, SpecView, World},
+    task::{self, Op, Task},
+    world::{JobView, Life, NodeView, Phase, ShimView, World},
 };
 
 /// One write to the API server.
@@ -203,8 +203,7 @@ impl<'b, 'w> Planner<'b, 'w> {
     fn record_results(&self, node: &NodeView, marks: &mut Marks) {
         let jobs = self.board.jobs_on(&node.name).iter().filter(|job| job.task.node_uid == node.uid);
         for (job, finished) in jobs.filter_map(|job| Some((job, job.finished()?))).filter(|(_, f)| !f.recorded) {
-            // A Job that could not be deleted must not speak again after its successor.
-            for (name, op) in job.task.ops.iter().filter(|(name, _)| !self.board.is_superseded(job, name)) {
+            for (name, op) in &job.task.ops {
                 match finished.report.outcomes.get(name) {
                     Some(Outcome::Done { disrupted }) => {
                         let ready = |build: &Build| Ready {
@@ -235,16 +234,20 @@ impl<'b, 'w> Planner<'b, 'w> {
         marks.insert(name.clone(), if leaving { Mark::Removing } else { Mark::Ready(ready) });
     }
 
-    /// A Job is kept as long as a failure of it is the last word on something that is due; nothing starts before that
-    /// failure is in its annotation, with what has been recorded left out.
+    /// A Job is kept as long as a failure of it is the last word on something that is due. Nothing starts before that
+    /// failure is in its annotation, with what has been recorded left out, or the Job is gone: if its deletion failed it
+    /// would tell its successes again, after those of its successor.
     fn forget_jobs(&mut self, node: &NodeView) -> Ledger {
         let mut ledger = Ledger::Settled;
         for job in self.board.jobs_on(&node.name) {
             let Some(finished) = job.finished() else { continue };
-            if job.task.node_uid != node.uid || !self.board.is_needed(node, job) {
+            let is_of_another = job.task.node_uid != node.uid;
+            if is_of_another || !self.board.is_needed(node, job) {
                 self.deletes.push(Action::Delete(job.reference()));
             } else if !finished.recorded {
                 self.records.push(Action::Record(job.reference(), finished.report.failures()));
+            }
+            if !is_of_another && !finished.recorded {
                 ledger = Ledger::Open;
             }
         }
@@ -262,8 +265,8 @@ impl<'b, 'w> Planner<'b, 'w> {
     /// No new pods from the moment at which a removal is due; the removal itself waits for its turn.
     fn demote(&mut self, node: &NodeView, marks: &mut Marks) {
         for shim in &self.board.world.shims {
-            let leaving = matches!(self.board.due(shim, node), Due::Op(Op::Remove)) && !is_paused(shim);
-            if let Some(mark @ Mark::Ready(_)) = marks.get_mut(&shim.name).filter(|_| leaving) {
+            let Some(mark @ Mark::Ready(_)) = marks.get_mut(&shim.name) else { continue };
+            if !is_paused(shim) && self.board.due(shim, node) == Due::Op(Op::Remove) {
                 *mark = Mark::Removing;
             }
         }
@@ -425,19 +428,6 @@ fn claim(task: &Task, marks: &mut Marks) {
 pub(crate) fn after(time: Timestamp, wait: std::time::Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     time.checked_add(wait).unwrap_or(Timestamp::MAX)
-}
-
-/// The operation that puts `spec` on `node`; `None`: there is no artifact for its platform.
-pub(crate) fn install(spec: &SpecView, node: &NodeView) -> Option<Op> {
-    let artifact = spec.artifact(&node.arch)?;
-    Some(Op::Install(Install {
-        build: artifact.build.clone(),
-        location: artifact.location.clone(),
-        sha256: artifact.sha256.clone(),
-        binary: spec.binary.clone(),
-        handler: spec.handler.clone(),
-        options: spec.options.clone(),
-    }))
 }
 
 impl JobView {

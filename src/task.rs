@@ -9,6 +9,9 @@ use crate::names::{Build, Handler, MachineId, NodeName, Sha256Hex, ShimName};
 pub const FORMAT: u32 = 1;
 /// Environment variable of both containers of the installer Pod that holds the [`Task`] as JSON.
 pub const TASK_ENV: &str = "SHIM_TASK";
+/// Environment variable of the installer that holds its Pod's uid: a containerd that does not run this Pod is not the
+/// one that runs the node's pods.
+pub const POD_UID_ENV: &str = "SHIM_POD_UID";
 /// Directory in both containers that carries the fetched files from `fetch` to `install`.
 pub const WORK_DIR: &str = "/work";
 /// Where the node's root file system is mounted in the `install` container.

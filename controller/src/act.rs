@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use shim_core::{
     api::{Shim, ShimStatus},
     job::{Settings, job_for},
+    limits::WRITE_DEADLINE,
     names::{FINALIZER, MANAGER, NodeName, RESULT_ANNOTATION, STATE_ANNOTATION, ShimName, TASK_ANNOTATION},
     plan::{Action, JobRef, MarkWrite, Plan},
     report::Report,
+    runtime_class::{self, Owner},
     task::Task,
     world::{LeanNode, World},
 };
@@ -40,7 +42,7 @@ pub(crate) struct Actor {
 pub(crate) enum ActError {
     #[error("{0}")]
     Api(#[from] kube::Error),
-    #[error("no answer within {} s", shim_core::limits::WRITE_DEADLINE.as_secs())]
+    #[error("no answer within {} s", WRITE_DEADLINE.as_secs())]
     Deadline,
     #[error("the Lease has no time left for a write")]
     NotLeading,
@@ -57,6 +59,8 @@ struct Pass {
     confirmed: HashSet<NodeName>,
     /// A write was refused: nothing that comes later for them may happen.
     given_up: HashSet<NodeName>,
+    /// Their RuntimeClass is still there: they must not be released.
+    kept: HashSet<ShimName>,
 }
 
 impl Actor {
@@ -84,17 +88,17 @@ impl Actor {
                 tracing::warn!("{}; the rest of the plan is left", ActError::NotLeading);
                 return false;
             }
-            let result =
-                match timeout(shim_core::limits::WRITE_DEADLINE, self.one(world, action, observer, &mut pass)).await {
-                    Ok(result) => result,
-                    Err(_) => Err(ActError::Deadline),
-                };
+            let result = match timeout(WRITE_DEADLINE, self.one(world, action, observer, &mut pass)).await {
+                Ok(result) => result,
+                Err(_) => Err(ActError::Deadline),
+            };
             metrics.wrote(verb(action), result.is_ok());
             match result {
                 Ok(()) => tracing::info!(action = verb(action), on = subject(action), "done"),
                 Err(error) => {
                     complete = false;
                     pass.give_up(action);
+                    self.read_again(action, observer).await;
                     tracing::warn!(action = verb(action), on = subject(action), "not done, decided anew: {error}");
                 }
             }
@@ -111,13 +115,14 @@ impl Actor {
     ) -> Result<(), ActError> {
         match action {
             Action::Hold(shim) => self.finalizer(shim, observer, true).await,
+            Action::Release(shim) if pass.kept.contains(shim) => Err(ActError::Changed(format!("shim {shim}"))),
             Action::Release(shim) => self.finalizer(shim, observer, false).await,
             Action::Apply(class) => self.apply(class, observer).await,
             Action::Record(job, report) => self.record(job, report).await,
             Action::Mark(write) => self.mark(write, observer, pass).await,
             Action::Delete(job) => self.delete_job(job).await,
             Action::Create(task) => self.create(world, task, pass).await,
-            Action::DeleteRuntimeClass(name, _) => self.delete_class(name, observer).await,
+            Action::DeleteRuntimeClass(name, shim) => self.delete_class(name, shim).await,
             Action::Status(shim, status) => self.status(shim, status).await,
         }
     }
@@ -146,9 +151,23 @@ impl Actor {
         Ok(())
     }
 
-    async fn delete_class(&self, name: &str, observer: &Observer) -> Result<(), ActError> {
-        let Some(class) = observer.runtime_class(name) else { return Ok(()) };
+    /// Asked for afresh: the cache may not have one that we made a moment ago, or still have one that is somebody else's now.
+    async fn delete_class(&self, name: &str, shim: &ShimName) -> Result<(), ActError> {
+        let Some(class) = self.classes.get_opt(name).await? else { return Ok(()) };
+        if runtime_class::owner(&class) != Owner::Shim(shim.to_string()) {
+            return Ok(());
+        }
         gone_is_fine(self.classes.delete(name, &with_uid(class.uid())).await)
+    }
+
+    /// A write to a Node without an answer may have been carried out: the next pass must not go by what was before.
+    async fn read_again(&self, action: &Action, observer: &mut Observer) {
+        let Action::Mark(write) = action else { return };
+        match timeout(WRITE_DEADLINE, self.nodes.get(write.node.as_str())).await {
+            Ok(Ok(node)) => observer.wrote(node),
+            Ok(Err(error)) => tracing::warn!(node = %write.node, "can't be read again: {error}"),
+            Err(_) => tracing::warn!(node = %write.node, "can't be read again: no answer in time"),
+        }
     }
 
     async fn record(&self, job: &JobRef, report: &Report) -> Result<(), ActError> {
@@ -218,8 +237,14 @@ impl Actor {
 
 impl Pass {
     fn give_up(&mut self, action: &Action) {
-        if let Action::Mark(MarkWrite { node, .. }) | Action::Create(Task { node, .. }) = action {
-            self.given_up.insert(node.clone());
+        match action {
+            Action::Mark(MarkWrite { node, .. }) | Action::Create(Task { node, .. }) => {
+                self.given_up.insert(node.clone());
+            }
+            Action::DeleteRuntimeClass(_, shim) => {
+                self.kept.insert(shim.clone());
+            }
+            _ => {}
         }
     }
 }

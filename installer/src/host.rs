@@ -2,7 +2,7 @@
 use std::{
     fs::{self, File, Permissions},
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -12,6 +12,22 @@ pub struct Host {
     root: PathBuf,
     #[cfg(test)]
     pub(crate) faults: crate::install::tests::faults::Faults,
+}
+
+/// Mode of files that the daemon and people may read.
+const PUBLIC: u32 = 0o644;
+/// Mode of files with somebody's secrets.
+const PRIVATE: u32 = 0o600;
+/// Mode of programs.
+const PROGRAM: u32 = 0o755;
+
+/// Which mode a file gets.
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    /// This one.
+    Set(u32),
+    /// Its own, with its owner; this one if it is new.
+    Kept(u32),
 }
 
 /// A file operation that failed.
@@ -61,7 +77,8 @@ impl Host {
         let Some(entries) = absent_is_none(fs::read_dir(self.path(path))).map_err(at("list", path))? else {
             return Ok(Vec::new());
         };
-        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         Ok(names)
     }
@@ -87,42 +104,55 @@ impl Host {
         Ok(())
     }
 
-    /// Writes a file so that at any moment it is the old or the new one. A file that exists keeps mode and owner.
+    /// Writes a file so that at any moment it is the old or the new one. A file that exists keeps mode and owner, a new
+    /// one can be read by everyone.
     pub fn write(&self, path: &str, content: &[u8]) -> Result<()> {
-        self.write_with(path, |file| file.write_all(content))
+        self.write_as(path, Mode::Kept(PUBLIC), |file| file.write_all(content))
     }
 
-    /// Like [`Self::write`], with mode and a content that is streamed.
-    pub fn write_with(&self, path: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    /// Like [`Self::write`], for content that may hold somebody's secrets: registry passwords in a configuration.
+    pub fn write_private(&self, path: &str, content: &[u8]) -> Result<()> {
+        self.write_as(path, Mode::Kept(PRIVATE), |file| file.write_all(content))
+    }
+
+    /// Writes a program, with a content that is streamed.
+    pub fn write_program(&self, path: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+        self.write_as(path, Mode::Set(PROGRAM), fill)
+    }
+
+    fn write_as(&self, path: &str, mode: Mode, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
         self.step();
         // A symbolic link stays one: its target is what is replaced.
         let named = self.path(path);
         let real = fs::canonicalize(&named).unwrap_or(named);
         let temporary = temporary(&real);
-        self.replace(&real, &temporary, fill)
+        self.replace(&real, &temporary, mode, fill)
             .inspect_err(|_| drop(fs::remove_file(&temporary)))
             .map_err(at("write", path))
     }
 
-    fn replace(&self, path: &Path, temporary: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(temporary)?;
+    fn replace(
+        &self,
+        path: &Path,
+        temporary: &Path,
+        mode: Mode,
+        content: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        absent_is_none(fs::remove_file(temporary))?;
+        let mut file = File::options().read(true).write(true).create_new(true).mode(PRIVATE).open(temporary)?;
         content(&mut file)?;
-        match path.metadata() {
-            Ok(old) => {
-                std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()))?;
-                file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
+        let mode = match (mode, absent_is_none(path.metadata())?) {
+            (Mode::Kept(_), Some(old)) => {
+                fchown(&file, Some(old.uid()), Some(old.gid()))?;
+                old.mode() & 0o7777
             }
-            Err(_) => file.set_permissions(Permissions::from_mode(0o644))?,
-        }
+            (Mode::Kept(mode) | Mode::Set(mode), _) => mode,
+        };
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
         self.step();
         fs::rename(temporary, path)?;
         sync_parent(path)
-    }
-
-    /// Sets the mode of a file.
-    pub fn set_mode(&self, path: &str, mode: u32) -> Result<()> {
-        fs::set_permissions(self.path(path), Permissions::from_mode(mode)).map_err(at("change the mode of", path))
     }
 
     /// Makes `path` a link to `target`, whatever link it was before, with no moment without one.
@@ -230,13 +260,23 @@ mod tests {
         let host = Host::new(dir.path());
         host.make_directory("/etc/real").unwrap();
         host.write("/etc/real/config", b"old").unwrap();
-        host.set_mode("/etc/real/config", 0o600).unwrap();
+        fs::set_permissions(host.path("/etc/real/config"), Permissions::from_mode(0o640)).unwrap();
         symlink("real/config", host.path("/etc/link")).unwrap();
         host.write("/etc/link", b"new").unwrap();
         assert_eq!(host.read("/etc/real/config").unwrap().as_deref(), Some("new"));
-        assert_eq!(host.path("/etc/real/config").metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(host.path("/etc/real/config").metadata().unwrap().mode() & 0o777, 0o640);
         assert_eq!(host.list("/etc").unwrap(), ["link", "real"]);
         assert_eq!(host.list("/etc/real").unwrap(), ["config"]);
+    }
+
+    #[test]
+    fn what_may_hold_secrets_is_for_root_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(dir.path());
+        for (path, mode) in [("/public", 0o644), ("/private", 0o600)] {
+            if mode == PUBLIC { host.write(path, b"x") } else { host.write_private(path, b"x") }.unwrap();
+            assert_eq!(host.path(path).metadata().unwrap().mode() & 0o777, mode);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use shim_core::{
     report::{self, Failure, Outcome, Reason, Report, Step},
-    task::{HOST_ROOT, Task, WORK_DIR},
+    task::{HOST_ROOT, POD_UID_ENV, Task, WORK_DIR},
 };
 use shim_installer::{
     deadline::Interrupt,
@@ -53,7 +53,7 @@ enum Command {
         #[arg(long, default_value = "/dev/termination-log")]
         report: PathBuf,
         /// Uid of the Pod that this runs in.
-        #[arg(long, env = "SHIM_POD_UID")]
+        #[arg(long, env = POD_UID_ENV)]
         pod_uid: Option<String>,
     },
 }
@@ -74,7 +74,8 @@ fn main() -> anyhow::Result<ExitCode> {
             // Both are of the container's root directory, which is about to become the node's.
             let artifacts = open_all(&arguments.work, &task);
             let mut file = File::create(&report).with_context(|| format!("cannot write {}", report.display()))?;
-            let result = on_node(&host, &task, &artifacts, interrupt, pod_uid).unwrap_or_else(|error| all_failed(&task, &error));
+            let result =
+                on_node(&host, &task, &artifacts, interrupt, pod_uid).unwrap_or_else(|error| all_failed(&task, &error));
             file.write_all(result.to_termination_message().as_bytes())?;
             Ok(exit_code(&result))
         }
@@ -98,7 +99,8 @@ fn on_node(
 
 fn all_failed(task: &Task, error: &anyhow::Error) -> Report {
     let failure = Failure::new(Step::Preflight, Reason::Internal, format!("{error:#}"));
-    let outcomes: BTreeMap<_, _> = task.ops.keys().map(|shim| (shim.clone(), Outcome::Failed(failure.clone()))).collect();
+    let outcomes: BTreeMap<_, _> =
+        task.ops.keys().map(|shim| (shim.clone(), Outcome::Failed(failure.clone()))).collect();
     Report { format: report::FORMAT, outcomes, restarted: false, log: String::new() }
 }
 

@@ -24,6 +24,9 @@ pub struct State {
     /// Set before containerd's configuration is changed, cleared after containerd was seen to be well with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_owed: Option<Owed>,
+    /// Builds that made containerd end when they were tried: trying them again would end it again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub condemned: BTreeMap<ShimName, Condemned>,
     /// Directories outside of ours that we created, outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<String>,
@@ -46,6 +49,16 @@ pub struct Shim {
     /// What was applied before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Build>,
+}
+
+/// A build that made containerd end. A build's name covers its handler and options.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condemned {
+    /// The build.
+    pub build: Build,
+    /// The release of containerd that ended.
+    pub release: String,
 }
 
 /// An edit that was not yet seen to be good.
@@ -73,7 +86,13 @@ pub enum StateError {
 
 impl Default for State {
     fn default() -> Self {
-        Self { format: FORMAT, shims: BTreeMap::new(), restart_owed: None, made: Vec::new() }
+        Self {
+            format: FORMAT,
+            shims: BTreeMap::new(),
+            restart_owed: None,
+            condemned: BTreeMap::new(),
+            made: Vec::new(),
+        }
     }
 }
 
@@ -96,12 +115,13 @@ impl State {
     pub fn save(&self, host: &Host) -> Result<(), StateError> {
         host.make_directory(SHIM_DIR)?;
         let text = serde_json::to_string_pretty(self)?;
-        Ok(host.write(&path(), format!("{text}\n").as_bytes())?)
+        // An edit that can be undone holds the whole configuration.
+        Ok(host.write_private(&path(), format!("{text}\n").as_bytes())?)
     }
 
     /// Whether nothing of ours is on the node.
     pub fn is_empty(&self) -> bool {
-        self.shims.is_empty() && self.restart_owed.is_none()
+        self.shims.is_empty() && self.restart_owed.is_none() && self.condemned.is_empty()
     }
 }
 

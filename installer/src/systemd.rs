@@ -78,15 +78,13 @@ impl Systemd {
                 Err(error) => Some(Err(error)),
             });
         ended.map_err(|why| SystemdError::NotEnded { unit: unit.to_owned(), why })??;
-        match self.active_state(unit)?.as_str() {
-            "active" | "activating" => Ok(()),
-            state => Err(SystemdError::NotActive { unit: unit.to_owned(), state: state.to_owned() }),
+        let text = |name| Ok(self.property(unit, "Unit", name)?.and_then(|state| String::try_from(state).ok()));
+        match (text("ActiveState")?.as_deref(), text("SubState")?) {
+            // Waiting for its next start: this one has failed.
+            (Some("activating"), Some(sub)) if sub == "auto-restart" => Err(not_active(unit, "failing")),
+            (Some("active" | "activating"), _) => Ok(()),
+            (state, _) => Err(not_active(unit, state.unwrap_or("unknown"))),
         }
-    }
-
-    fn active_state(&self, unit: &str) -> Result<String, SystemdError> {
-        let state = self.property(unit, "Unit", "ActiveState")?;
-        Ok(state.and_then(|state| String::try_from(state).ok()).unwrap_or_else(|| "unknown".to_owned()))
     }
 
     fn property(&self, unit: &str, interface: &str, name: &str) -> Result<Option<OwnedVariant>, SystemdError> {
@@ -134,6 +132,10 @@ impl Systemd {
     async fn connect(&self) -> zbus::Result<Connection> {
         connection::Builder::unix_stream(UnixStream::connect(&self.socket)?).build().await
     }
+}
+
+fn not_active(unit: &str, state: &str) -> SystemdError {
+    SystemdError::NotActive { unit: unit.to_owned(), state: state.to_owned() }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "used as a function of map_err")]

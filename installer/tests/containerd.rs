@@ -3,9 +3,11 @@
 //! They are taken from the root file systems below `SHIM_TEST_CONTAINERD_DIR` (`*/root/usr/bin/containerd`), which
 //! `cargo xtask test` sets. Without them the tests say so; what they prove is tested on a model in
 //! `src/install/tests` and in the core's `containerd` module too.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 use std::{
     collections::BTreeMap,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -54,11 +56,16 @@ fn output(program: &str, args: &[&str]) -> Result<String, String> {
 /// Every binary that there is; none, and a word about it, if none was given.
 fn judges() -> Vec<Judge> {
     let Ok(directory) = std::env::var(VARIABLE) else {
-        eprintln!("skipped: {VARIABLE} names no directory with containerd's binaries; `cargo xtask test` does");
+        // Not eprintln!, which a test that passes does not show.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: {VARIABLE} names no directory with containerd's binaries; `cargo xtask test` sets it"
+        );
         return Vec::new();
     };
     let found = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{directory}: {error}"));
-    let binaries = found.map(|entry| entry.unwrap().path().join("root/usr/bin/containerd")).filter(|path| path.exists());
+    let binaries =
+        found.map(|entry| entry.unwrap().path().join("root/usr/bin/containerd")).filter(|path| path.exists());
     let judges: Vec<_> = binaries.map(|path| Judge::new(&path)).collect();
     assert!(!judges.is_empty(), "there is no */root/usr/bin/containerd in {directory}");
     judges
@@ -139,7 +146,10 @@ fn ours() -> Runtimes {
         ("Names".to_owned(), OptionValue::Array(vec![OptionValue::String("a \"b\"\n# END kubectl-shim\n".to_owned())])),
         ("Inner".to_owned(), OptionValue::Table(BTreeMap::from([("x y".to_owned(), OptionValue::Float(1.0))]))),
     ]);
-    let runtime = |name: &str, options| Runtime { runtime_type: format!("/opt/shim/{name}/current/containerd-shim-{name}-v1"), options };
+    let runtime = |name: &str, options| Runtime {
+        runtime_type: format!("/opt/shim/{name}/current/containerd-shim-{name}-v1"),
+        options,
+    };
     Runtimes::from([
         ("spin".parse().unwrap(), runtime("spin", options)),
         ("wasm-2".parse().unwrap(), runtime("wasm", BTreeMap::new())),
@@ -167,16 +177,43 @@ fn disks(judge: &Judge) -> Vec<(&'static str, Disk)> {
     match judge.release.style() {
         Style::InPlace => disks.extend([
             ("version 1", root("[plugins.cri.containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n")),
-            ("copy in an import", Disk::new(&[("config.toml", format!("{IMPORT}{V2_CRI}")), ("conf.d/99-n.toml", V2_CRI.replace("other", "nvidia"))])),
-            ("other import", Disk::new(&[("config.toml", format!("{IMPORT}{V2_CRI}")), ("conf.d/x.toml", "version = 2\noom_score = -999\n".to_owned())])),
+            (
+                "copy in an import",
+                Disk::new(&[
+                    ("config.toml", format!("{IMPORT}{V2_CRI}")),
+                    ("conf.d/99-n.toml", V2_CRI.replace("other", "nvidia")),
+                ]),
+            ),
+            (
+                "other import",
+                Disk::new(&[
+                    ("config.toml", format!("{IMPORT}{V2_CRI}")),
+                    ("conf.d/x.toml", "version = 2\noom_score = -999\n".to_owned()),
+                ]),
+            ),
         ]),
         Style::DropIn => disks.extend([
             ("version 3", root(V3_CRI)),
             ("version 3, minimal", root("version = 3\n")),
             ("AKS", root(AKS)),
-            ("imports", Disk::new(&[("config.toml", format!("{IMPORT}{V3_CRI}")), ("conf.d/x.toml", V3_CRI.replace("runc", "kata"))])),
-            ("imports, version 2", Disk::new(&[("config.toml", format!("{IMPORT}{V2_CRI}")), ("conf.d/x.toml", V2_CRI.replace("other", "kata"))])),
-            ("unread conf.d", Disk::new(&[("config.toml", V3_CRI.to_owned()), ("conf.d/x.toml", "version = 99".to_owned())])),
+            (
+                "imports",
+                Disk::new(&[
+                    ("config.toml", format!("{IMPORT}{V3_CRI}")),
+                    ("conf.d/x.toml", V3_CRI.replace("runc", "kata")),
+                ]),
+            ),
+            (
+                "imports, version 2",
+                Disk::new(&[
+                    ("config.toml", format!("{IMPORT}{V2_CRI}")),
+                    ("conf.d/x.toml", V2_CRI.replace("other", "kata")),
+                ]),
+            ),
+            (
+                "unread conf.d",
+                Disk::new(&[("config.toml", V3_CRI.to_owned()), ("conf.d/x.toml", "version = 99".to_owned())]),
+            ),
         ]),
     }
     disks
@@ -198,6 +235,44 @@ fn every_edit_adds_exactly_our_runtimes_and_goes_without_a_trace() {
             let changes = disk.config().without_ours().unwrap();
             Disk::apply(&changes);
             assert_eq!(disk.contents(), original, "{place}");
+        }
+    }
+}
+
+/// Forms that were measured to lose the settings of others, or to be ignored or refused.
+fn wrong_forms(release: &str) -> Vec<(&'static str, String)> {
+    let fragment = |version: u32, table: &str| {
+        format!(
+            "version = {version}\n[plugins.\"{table}\".containerd.runtimes.wasm-2]\nruntime_type = \"/opt/shim/wasm/current/containerd-shim-wasm-v1\"\n"
+        )
+    };
+    match release {
+        "1.6" | "1.7" => vec![
+            (V2_CRI, fragment(2, "io.containerd.grpc.v1.cri")),
+            (V2_CRI, fragment(3, "io.containerd.cri.v1.runtime")),
+        ],
+        "2.0" | "2.1" | "2.2" => vec![
+            (V2_CRI, fragment(3, "io.containerd.cri.v1.runtime")),
+            (V3_CRI, fragment(2, "io.containerd.grpc.v1.cri")),
+            (V3_CRI, fragment(4, "io.containerd.cri.v1.runtime")),
+            (AKS, fragment(2, "io.containerd.grpc.v1.cri")),
+        ],
+        _ => vec![(V3_CRI, fragment(99, "io.containerd.cri.v1.runtime"))],
+    }
+}
+
+#[test]
+fn edits_that_would_lose_something_are_rejected() {
+    for judge in judges() {
+        for (root, fragment) in wrong_forms(&judge.release.to_string()) {
+            let disk = Disk::new(&[("config.toml", root.to_owned())]);
+            let config = disk.config();
+            let base = candidate(&judge, &config, &[]).unwrap();
+            let path = disk.path("conf.d/x.toml").to_str().unwrap().to_owned();
+            let change = Change { path, before: None, after: Some(fragment.clone()) };
+            let wasm: Runtimes = ours().into_iter().filter(|(handler, _)| handler.as_str() == "wasm-2").collect();
+            let verdict = candidate(&judge, &config, &[change]).map(|after| judge_edit(&base, &after, &wasm));
+            assert!(!matches!(verdict, Ok(Ok(()))), "{}: {fragment} was accepted for {root}", judge.release);
         }
     }
 }

@@ -37,11 +37,8 @@ fn same_tables(ours: &Options, theirs: &Options) -> bool {
 
 fn same(ours: &OptionValue, theirs: &OptionValue) -> bool {
     match (ours, theirs) {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "only whole floats are written as integers, and those are exact"
-        )]
-        (OptionValue::Float(ours), OptionValue::Integer(theirs)) => *ours == *theirs as f64,
+        // Only whole floats are printed as integers, so the texts decide.
+        (OptionValue::Float(ours), OptionValue::Integer(theirs)) => ours.to_string() == theirs.to_string(),
         (OptionValue::Array(ours), OptionValue::Array(theirs)) => {
             ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| same(ours, theirs))
         }
@@ -78,7 +75,8 @@ pub fn render_others(others: &Others, table: CriTable) -> String {
     let mut text = String::new();
     for (handler, runtime) in others {
         let _ = writeln!(text, "[{}]", header(table, handler));
-        for (name, value) in runtime {
+        // Empty values are what containerd has anyway, some of them under keys that later releases do not know.
+        for (name, value) in runtime.iter().filter(|(_, value)| !is_empty(value)) {
             let _ = writeln!(text, "  {} = {}", key(name), inline(value));
         }
     }
@@ -123,6 +121,17 @@ pub fn read(path: &str, text: &str) -> Result<Runtimes, ConfigError> {
 /// `plugins.<table>.containerd.runtimes` of `file`.
 pub(super) fn runtimes_in(file: &toml::Table, table: CriTable) -> Option<&toml::Value> {
     file.get("plugins")?.get(table.key())?.get("containerd")?.get("runtimes")
+}
+
+fn is_empty(value: &OptionValue) -> bool {
+    match value {
+        OptionValue::Bool(value) => !value,
+        OptionValue::Integer(value) => *value == 0,
+        OptionValue::Float(_) => false,
+        OptionValue::String(value) => value.is_empty(),
+        OptionValue::Array(values) => values.is_empty(),
+        OptionValue::Table(table) => table.is_empty(),
+    }
 }
 
 fn header(table: CriTable, handler: &str) -> String {
@@ -217,6 +226,7 @@ mod tests {
             "runc".to_owned(),
             Options::from([
                 ("runtime_type".to_owned(), OptionValue::String("io.containerd.runc.v2".to_owned())),
+                ("runtime_root".to_owned(), OptionValue::String(String::new())),
                 (
                     "options".to_owned(),
                     OptionValue::Table(Options::from([("SystemdCgroup".to_owned(), OptionValue::Bool(true))])),

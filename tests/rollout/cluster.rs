@@ -140,13 +140,17 @@ impl Cluster {
             || self.untold.contains(&(node.uid.clone(), shim.clone()))
     }
 
+    pub fn job_views(&self) -> Vec<JobView> {
+        self.jobs.values().map(|job| job.view.clone()).collect()
+    }
+
     /// What a process sees that has just started: everything.
     pub fn world(&self) -> World {
         World {
             now: self.now,
             shims: self.shims.iter().map(|shim| shim.view.clone()).collect(),
             nodes: self.nodes.iter().cloned().collect(),
-            jobs: self.jobs.values().map(|job| job.view.clone()).collect(),
+            jobs: self.job_views(),
             occupied: self.strays.iter().map(|stray| stray.task().node.clone()).collect(),
             runtime_classes: self.classes.iter().cloned().collect(),
         }
@@ -170,14 +174,23 @@ impl Cluster {
         let Some(node) = self.nodes.get(name).filter(|node| node.ready) else { return };
         let machine = self.host(node).clone();
         // containerd 1.x tells no handlers.
-        let handlers = if node.handlers.is_empty() { BTreeSet::new() } else { self.handlers(&machine) };
+        let silent = node.handlers.is_empty();
+        if silent && node.machine.as_ref() == Some(&machine) {
+            return;
+        }
+        let handlers = if silent { BTreeSet::new() } else { self.handlers(&machine) };
         if node.handlers != handlers || node.machine.as_ref() != Some(&machine) {
             self.nodes.change(self.now, name, |node| (node.handlers, node.machine) = (handlers, Some(machine)));
         }
     }
 
     /// Replaces the annotation of a Node and changes labels, as our patch does.
-    pub fn write_marks(&mut self, name: &NodeName, text: Option<&String>, labels: &BTreeMap<String, Option<&'static str>>) {
+    pub fn write_marks(
+        &mut self,
+        name: &NodeName,
+        text: Option<&String>,
+        labels: &BTreeMap<String, Option<&'static str>>,
+    ) {
         self.nodes.change(self.now, name, |node| {
             node.annotation = text.cloned();
             node.marks = mark::parse(text.map(String::as_str));
@@ -193,9 +206,10 @@ impl Cluster {
     /// Takes our finalizer off; a deleted Shim goes with it.
     pub fn release(&mut self, name: &ShimName) {
         let goes = self.shims.get(name).is_some_and(|shim| shim.deleted);
-        match goes {
-            true => self.shims.set(self.now, name.clone(), None),
-            false => self.shims.change(self.now, name, |shim| shim.view.finalizer = false),
+        if goes {
+            self.shims.set(self.now, name.clone(), None);
+        } else {
+            self.shims.change(self.now, name, |shim| shim.view.finalizer = false);
         }
     }
 

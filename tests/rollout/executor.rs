@@ -2,9 +2,10 @@
 //!
 //! What the real executor has to keep to, because the invariants need it:
 //! - a patch of a Node tests uid and the old annotation; before a Job is created the Node is read again;
-//! - a write to a Node that is refused or fails ends this pass for that node; others go on;
+//! - a write to a Node that is refused or fails ends this pass for that node, and the Node is read before the next;
+//!   others go on;
 //! - a RuntimeClass is read before it is changed or deleted: only that of the named Shim is touched;
-//! - a Shim is released only after its RuntimeClass has gone.
+//! - a Shim is released only if the deletion of its RuntimeClass was no error; that it is not there is none.
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -55,6 +56,18 @@ fn subject(action: &Action) -> Option<&str> {
     }
 }
 
+/// Whether there is nothing to do, or nothing any more.
+pub fn is_needless(cluster: &Cluster, action: &Action) -> bool {
+    let shim = |name: &ShimName| cluster.shims.get(name).map(|shim| &shim.view);
+    match action {
+        Action::Hold(name) => shim(name).is_some_and(|shim| shim.finalizer),
+        Action::Release(name) => shim(name).is_none_or(|shim| !shim.finalizer),
+        Action::Status(name, status) => shim(name).is_none_or(|shim| shim.status == *status),
+        Action::DeleteRuntimeClass(class, name) => owner_of(cluster, class) != Some(Owner::Shim(name.to_string())),
+        _ => false,
+    }
+}
+
 /// Whether executor and API server let the write through.
 pub fn accepts(cluster: &Cluster, pass: &Pass, action: &Action) -> bool {
     match action {
@@ -67,11 +80,9 @@ pub fn accepts(cluster: &Cluster, pass: &Pass, action: &Action) -> bool {
             node.is_some() && !cluster.jobs.contains_key(&job_name(task))
         }
         Action::Delete(job) | Action::Record(job, _) => find(cluster, job).is_some(),
-        Action::Hold(shim) => cluster.shims.get(shim).is_some_and(|shim| !shim.deleted && !shim.view.finalizer),
-        Action::Release(shim) => cluster.shims.get(shim).is_some_and(|shim| shim.view.finalizer),
-        Action::Status(shim, status) => cluster.shims.get(shim).is_some_and(|shim| shim.view.status != *status),
+        Action::Hold(shim) => cluster.shims.get(shim).is_some_and(|shim| !shim.deleted),
         Action::Apply(class) => owner_of(cluster, name_of(class)).is_none_or(|found| found == owner(class)),
-        Action::DeleteRuntimeClass(name, shim) => owner_of(cluster, name) == Some(Owner::Shim(shim.to_string())),
+        Action::Release(_) | Action::Status(..) | Action::DeleteRuntimeClass(..) => true,
     }
 }
 
@@ -128,7 +139,9 @@ pub fn story_of(action: &Action) -> String {
         Action::Mark(MarkWrite { node, new, labels, .. }) => {
             format!("mark {node}: {}, labels {labels:?}", new.as_deref().unwrap_or("nothing"))
         }
-        Action::Create(task) => format!("create {} serial {} attempt {}: {}", job_name(task), task.serial, task.attempt, ops(task)),
+        Action::Create(task) => {
+            format!("create {} serial {} attempt {}: {}", job_name(task), task.serial, task.attempt, ops(task))
+        }
         Action::Delete(job) => format!("delete {}", job.name),
         Action::Record(job, report) => format!("record {}: {}", job.name, crate::installers::story_of(report)),
         Action::Apply(class) => format!("apply RuntimeClass {}", name_of(class)),

@@ -3,12 +3,12 @@ use shim_core::{
     job::Finished,
     names::{MachineId, ShimName},
     report::{FORMAT, Failure, Outcome, Reason, Report, Step},
-    task::{Op, Task},
+    task::{Install, Op, Task},
     world::Phase,
 };
 
 use crate::{
-    cluster::{Cluster, DiskState, Job, OnDisk},
+    cluster::{Cluster, Disk, DiskState, Job, OnDisk},
     rng::Rng,
     story::Story,
 };
@@ -38,7 +38,8 @@ pub fn advance_one(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, story: &mut
     if !cluster.strays.is_empty() && rng.chance(30) {
         return end_stray(cluster, rng, story);
     }
-    let unfinished: Vec<_> = cluster.jobs.values().filter(|job| !job.is_finished()).map(|job| job.view.name.clone()).collect();
+    let unfinished: Vec<_> =
+        cluster.jobs.values().filter(|job| !job.is_finished()).map(|job| job.view.name.clone()).collect();
     if let Some(name) = rng.pick(&unfinished) {
         advance(cluster, rng, luck, &name, story);
     }
@@ -49,7 +50,8 @@ pub fn finish_all(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     while !cluster.strays.is_empty() {
         end_stray(cluster, rng, story);
     }
-    let unfinished: Vec<_> = cluster.jobs.values().filter(|job| !job.is_finished()).map(|job| job.view.name.clone()).collect();
+    let unfinished: Vec<_> =
+        cluster.jobs.values().filter(|job| !job.is_finished()).map(|job| job.view.name.clone()).collect();
     for name in unfinished {
         while cluster.jobs.get(&name).is_some_and(|job| !job.is_finished()) {
             advance(cluster, rng, Luck::Good, &name, story);
@@ -68,9 +70,10 @@ fn advance(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, name: &str, story: 
         cluster.jobs.get_mut(name).unwrap().view.phase = Phase::Stuck;
         return story.tell(|| format!("{name} can't end: its node does not answer"));
     }
-    match job.begun {
-        false => begin(cluster, &job, story),
-        true => end(cluster, rng, luck, &job, story),
+    if job.begun {
+        end(cluster, rng, luck, &job, story);
+    } else {
+        begin(cluster, &job, story);
     }
 }
 
@@ -173,28 +176,34 @@ fn apply(cluster: &mut Cluster, rng: &mut Rng, machine: &MachineId, job: &Job, s
         cluster.untold.remove(&(task.node_uid.clone(), shim.clone()));
     }
     let disk = cluster.machines.get_mut(machine).unwrap();
-    match (op, fate) {
-        (Op::Install(install), Fate::Done) => {
-            let installed = OnDisk {
-                build: Some(install.build.clone()),
-                state: DiskState::Verified,
-                handler: install.handler.clone(),
-                by: task.node_uid.clone(),
-            };
-            disk.insert(shim.clone(), installed);
+    match op {
+        Op::Install(install) => apply_install(disk, rng, &task.node_uid, shim, install, fate),
+        Op::Remove => apply_removal(disk, rng, shim, fate),
+    }
+}
+
+fn apply_install(disk: &mut Disk, rng: &mut Rng, node_uid: &str, shim: &ShimName, install: &Install, fate: Fate) {
+    let build = Some(install.build.clone());
+    match fate {
+        Fate::Done => {
+            let (handler, by) = (install.handler.clone(), node_uid.to_owned());
+            disk.insert(shim.clone(), OnDisk { build, state: DiskState::Verified, handler, by });
         }
-        (Op::Remove, Fate::Done) => drop(disk.remove(shim)),
         // A first installation may undo what it did, or not; an upgrade keeps the old build.
-        (Op::Install(_), Fate::Failed) if rng.chance(50) => disk.retain(|name, found| name != shim || found.build.is_some()),
-        (Op::Install(install), Fate::Killed) if rng.chance(50) => {
-            disk.entry(shim.clone()).and_modify(|found| {
-                (found.build, found.state) = (Some(install.build.clone()), DiskState::Touched);
-            });
+        Fate::Failed if rng.chance(50) => disk.retain(|name, found| name != shim || found.build.is_some()),
+        Fate::Killed if rng.chance(50) => {
+            disk.entry(shim.clone()).and_modify(|found| (found.build, found.state) = (build, DiskState::Touched));
         }
-        (Op::Remove, Fate::Failed | Fate::Killed) if rng.chance(50) => {
+        Fate::Failed | Fate::Killed | Fate::InUse => {}
+    }
+}
+
+fn apply_removal(disk: &mut Disk, rng: &mut Rng, shim: &ShimName, fate: Fate) {
+    match fate {
+        Fate::Failed | Fate::Killed if rng.chance(50) => {
             disk.entry(shim.clone()).and_modify(|found| found.state = DiskState::Touched);
         }
-        (Op::Remove, Fate::Killed) => drop(disk.remove(shim)),
-        _ => {}
+        Fate::Done | Fate::Killed => drop(disk.remove(shim)),
+        Fate::Failed | Fate::InUse => {}
     }
 }

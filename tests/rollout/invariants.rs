@@ -40,6 +40,8 @@ pub enum Invariant {
     Gathered,
     P1Deterministic,
     P3OrderIndependent,
+    /// Before `wake_at` nothing becomes due by waiting.
+    P4WakesInTime,
 }
 
 /// What was broken, and how.
@@ -83,8 +85,11 @@ fn check_create(cluster: &Cluster, view: &World, task: &Task) -> Verdict {
     must(node.ready, Invariant::L2NotReady, || format!("a Job starts on {}, which is not Ready", task.node))?;
     for (name, op) in &task.ops {
         let shim = view.shims.iter().find(|shim| shim.name == *name);
-        let Some(shim) = shim else { return must(false, Invariant::S9Ownership, || format!("a Job for {name}, which is not there")) };
+        let Some(shim) = shim else {
+            return must(false, Invariant::S9Ownership, || format!("a Job for {name}, which is not there"));
+        };
         check_operation(cluster, view, node, shim, op)?;
+        check_news(cluster, task, name, op)?;
     }
     Ok(())
 }
@@ -97,7 +102,11 @@ fn check_exclusion(cluster: &Cluster, task: &Task) -> Verdict {
 fn check_operation(cluster: &Cluster, view: &World, node: &NodeView, shim: &ShimView, op: &Op) -> Verdict {
     let (name, on) = (&shim.name, &node.name);
     must(shim.finalizer, Invariant::S8Finalizer, || format!("a Job for {name}, which has no finalizer"))?;
-    let running = cluster.jobs.values().filter(|job| job.view.phase == Phase::Running && job.task().ops.contains_key(name)).count();
+    let running = cluster
+        .jobs
+        .values()
+        .filter(|job| job.view.phase == Phase::Running && job.task().ops.contains_key(name))
+        .count();
     let budget = oracle::budget(view, shim);
     must(running < budget, Invariant::S1Budget, || format!("{name}: {} nodes of {budget} in progress", running + 1))?;
     check_brakes(view, node, shim, op)?;
@@ -116,7 +125,9 @@ fn check_operation(cluster: &Cluster, view: &World, node: &NodeView, shim: &Shim
 fn check_brakes(view: &World, node: &NodeView, shim: &ShimView, op: &Op) -> Verdict {
     let failure = last_failure(view, node, &shim.name, op);
     let paused = shim.life == Life::Active && shim.spec.as_ref().is_ok_and(|spec| spec.paused);
-    must(!paused || failure.is_some(), Invariant::S4Brakes, || format!("{} is paused and starts on {}", shim.name, node.name))?;
+    must(!paused || failure.is_some(), Invariant::S4Brakes, || {
+        format!("{} is paused and starts on {}", shim.name, node.name)
+    })?;
     let Some((outcome, at)) = failure else { return Ok(()) };
     let wait = if matches!(outcome, Outcome::InUse { .. }) { 30 } else { 60 };
     let early = view.now < at + SignedDuration::from_secs(wait);
@@ -128,12 +139,23 @@ fn last_failure<'w>(view: &'w World, node: &NodeView, shim: &ShimName, op: &Op) 
     let last = view.jobs.iter().filter(about).max_by_key(|job| job.task.serial)?;
     let Phase::Finished(Finished { at, report, .. }) = &last.phase else { return None };
     let outcome = report.outcomes.get(shim).filter(|outcome| !matches!(outcome, Outcome::Done { .. }))?;
-    (last.task.ops.get(shim) == Some(op)).then_some((outcome, *at))
+    (last.task.ops.get(shim) == Some(op) && !is_history(node, shim, *at)).then_some((outcome, *at))
+}
+
+/// Whether the Shim has been installed or removed on the node since.
+fn is_history(node: &NodeView, shim: &ShimName, failed: Timestamp) -> bool {
+    match node.marks.as_ref().and_then(|marks| marks.get(shim)) {
+        Some(Mark::Ready(ready)) => ready.since > failed,
+        Some(Mark::Claimed | Mark::Removing) => false,
+        None => true,
+    }
 }
 
 fn check_install(view: &World, node: &NodeView, shim: &ShimView, build: &Build) -> Verdict {
     let (name, on) = (&shim.name, &node.name);
-    must(!oracle::in_conflict(view, shim), Invariant::S9Ownership, || format!("{name} has a conflict and is installed"))?;
+    must(!oracle::in_conflict(view, shim), Invariant::S9Ownership, || {
+        format!("{name} has a conflict and is installed")
+    })?;
     let wanted = oracle::wanted(view, shim, node) == Wanted::Build(build.clone());
     must(wanted, Invariant::L1Converges, || format!("{name} is installed on {on} with a build that it does not want"))?;
     let Some(Mark::Ready(ready)) = node.marks.as_ref().and_then(|marks| marks.get(name)) else { return Ok(()) };
@@ -141,6 +163,18 @@ fn check_install(view: &World, node: &NodeView, shim: &ShimView, build: &Build) 
     let denied = !node.handlers.is_empty() && !node.handlers.contains(handler);
     let redundant = ready.build == *build && Some(&ready.machine) == node.machine.as_ref() && !denied;
     must(!redundant, Invariant::NoRedundantInstall, || format!("{name} is installed again on {on}"))
+}
+
+/// What this very pass has recorded counts, too.
+fn check_news(cluster: &Cluster, task: &Task, shim: &ShimName, op: &Op) -> Verdict {
+    let told = |job: &&Job| job.task().node_uid == task.node_uid && job.task().ops.get(shim) == Some(op);
+    let done = cluster.jobs.values().filter(told).find(|job| match &job.view.phase {
+        Phase::Finished(finished) => {
+            !finished.recorded && matches!(finished.report.outcomes.get(shim), Some(Outcome::Done { .. }))
+        }
+        Phase::Running | Phase::Stuck => false,
+    });
+    must(done.is_none(), Invariant::NoRedundantInstall, || format!("{} has just done it", done.unwrap().view.name))
 }
 
 fn check_delete(cluster: &Cluster, view: &World, job: &JobRef) -> Verdict {
@@ -166,7 +200,7 @@ fn is_last_word(view: &World, job: &Job, finished: &Finished, shim: &ShimName, o
         (Wanted::Nothing, Op::Remove) => node.marks.as_ref().is_some_and(|marks| marks.contains_key(&shim.name)),
         _ => false,
     };
-    failed && !superseded && due
+    failed && !superseded && due && !is_history(node, &shim.name, finished.at)
 }
 
 fn has(node: &NodeView, shim: &ShimName, build: &Build) -> bool {
@@ -183,11 +217,14 @@ fn check_record(cluster: &Cluster, view: &World, job: &JobRef, report: &Report) 
 
 /// Whatever of a Job goes away now, because it is deleted or replaced by `report`, has to be in the marks.
 fn check_told(cluster: &Cluster, view: &World, job: &Job, finished: &Finished, report: Option<&Report>) -> Verdict {
-    let Some(node) = cluster.node_of(job.task()).filter(|node| *cluster.host(node) == job.task().machine_id) else { return Ok(()) };
+    let Some(node) = cluster.node_of(job.task()).filter(|node| *cluster.host(node) == job.task().machine_id) else {
+        return Ok(());
+    };
     let marks = node.marks.clone().unwrap_or_default();
     for (shim, outcome) in &finished.report.outcomes {
         let kept = report.is_some_and(|report| report.outcomes.contains_key(shim));
-        let superseded = view.jobs.iter().any(|other| other.task.serial > job.task().serial && other.task.ops.contains_key(shim));
+        let superseded =
+            view.jobs.iter().any(|other| other.task.serial > job.task().serial && other.task.ops.contains_key(shim));
         let done = matches!(outcome, Outcome::Done { .. }) && !finished.recorded && !superseded;
         let told = match job.task().ops[shim].build() {
             Some(build) => matches!(marks.get(shim), Some(Mark::Removing)) || has(node, shim, build),
@@ -224,7 +261,9 @@ fn check_nowhere(cluster: &Cluster, shim: &ShimName, what: impl Fn() -> String) 
 pub fn check_state(cluster: &Cluster) -> Verdict {
     for node in cluster.nodes.iter() {
         let marks = node.marks.as_ref();
-        let Some(marks) = marks else { return must(false, Invariant::S7NoOrphan, || format!("marks of {} are illegible", node.name)) };
+        let Some(marks) = marks else {
+            return must(false, Invariant::S7NoOrphan, || format!("marks of {} are illegible", node.name));
+        };
         for (shim, mark) in marks {
             check_label(cluster, node, shim, mark)?;
             if let Mark::Ready(ready) = mark {
@@ -239,7 +278,9 @@ pub fn check_state(cluster: &Cluster) -> Verdict {
 fn check_label(cluster: &Cluster, node: &NodeView, shim: &ShimName, mark: &Mark) -> Verdict {
     let torn = cluster.torn_labels.contains(&(node.uid.clone(), shim.clone()));
     let label = node.labels.get(&shim.node_label()).map(String::as_str);
-    must(torn || label == mark.label(), Invariant::S3NoLies, || format!("{} says {mark:?} of {shim}, and its label {label:?}", node.name))
+    must(torn || label == mark.label(), Invariant::S3NoLies, || {
+        format!("{} says {mark:?} of {shim}, and its label {label:?}", node.name)
+    })
 }
 
 fn check_truth(cluster: &Cluster, node: &NodeView, shim: &ShimName, ready: &Ready) -> Verdict {
@@ -303,11 +344,14 @@ fn check_reached(cluster: &Cluster, world: &World, shim: &ShimView, node: &NodeV
             let marked = has(node, &shim.name, &build);
             must(marked, Invariant::L1Converges, || format!("{name:?}: mark {mark:?}"))?;
             let label = node.labels.get(&shim.name.node_label());
-            must(label.is_some_and(|label| label == "ready"), Invariant::L1Converges, || format!("{name:?}: label {label:?}"))?;
+            must(label.is_some_and(|label| label == "ready"), Invariant::L1Converges, || {
+                format!("{name:?}: label {label:?}")
+            })?;
             let untold = cluster.untold.contains(&(node.uid.clone(), shim.name.clone()));
             // No kubelet of containerd 1.x tells that a handler is lost.
             let silent = node.handlers.is_empty() && found.is_some_and(|found| found.state == DiskState::Drifted);
-            let there = found.is_some_and(|found| found.build.as_ref() == Some(&build) && found.state == DiskState::Verified);
+            let there =
+                found.is_some_and(|found| found.build.as_ref() == Some(&build) && found.state == DiskState::Verified);
             must(there || untold || silent, Invariant::L1Converges, || format!("{name:?}: on disk {found:?}"))
         }
     }
@@ -315,7 +359,8 @@ fn check_reached(cluster: &Cluster, world: &World, shim: &ShimView, node: &NodeV
 
 fn check_classes(world: &World) -> Verdict {
     use shim_core::runtime_class::{Owner, owner};
-    let classes: BTreeMap<_, _> = world.runtime_classes.iter().map(|class| (class.metadata.name.clone(), owner(class))).collect();
+    let classes: BTreeMap<_, _> =
+        world.runtime_classes.iter().map(|class| (class.metadata.name.clone(), owner(class))).collect();
     for shim in world.shims.iter().filter(|shim| !oracle::in_conflict(world, shim)) {
         let found = classes.get(&Some(shim.spec.as_ref().unwrap().runtime_class.name.clone()));
         let ours = found == Some(&Owner::Shim(shim.name.to_string()));

@@ -3,10 +3,13 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use jiff::Timestamp;
 
+/// What became of an object, each with the number of the write.
+type Versions<T> = Vec<(usize, Option<Rc<T>>)>;
+
 /// Objects by name, in all their versions.
 #[derive(Debug)]
 pub struct Log<K, T> {
-    versions: BTreeMap<K, Vec<(usize, Option<Rc<T>>)>>,
+    versions: BTreeMap<K, Versions<T>>,
     /// When each version was written.
     times: Vec<Timestamp>,
 }

@@ -1,9 +1,11 @@
 //! The planner in a simulated cluster that lags, fails and changes, and its rules one by one.
 //!
-//! `SHIM_SIM_SEEDS` and `SHIM_SIM_FIRST` choose which seeds `the_invariants_hold_in_every_run` runs.
+//! `SHIM_SIM_SEEDS` and `SHIM_SIM_FIRST` choose which seeds `the_invariants_hold_in_every_run` runs, `SHIM_SIM_LINES` how
+//! much it tells of one that fails.
 #![cfg(test)]
 
 mod cluster;
+mod costs;
 mod environment;
 mod executor;
 mod installers;
@@ -12,6 +14,8 @@ mod log;
 mod mutants;
 mod oracle;
 mod rng;
+mod rules;
+mod setting;
 mod sim;
 mod story;
 mod views;
@@ -25,7 +29,7 @@ use story::Story;
 /// Runs where nothing else is asked for.
 const SEEDS: u64 = 5_000;
 /// Lines of the story that is told of a run which breaks an invariant.
-const LINES: usize = 60;
+const LINES: u64 = 60;
 
 fn from_env(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
@@ -64,7 +68,9 @@ fn the_invariants_hold_in_every_run() {
     let sum = run_range(first, count);
     println!("seeds {count}, writes checked {}, invariants broken {}", sum.writes, sum.broken.len());
     if let Some((seed, broken)) = sum.broken.first() {
-        let story = sim::run(*seed, None, Story::Told(Vec::new())).story.end(LINES);
+        let story = sim::run(*seed, None, Story::Told(Vec::new()))
+            .story
+            .end(usize::try_from(from_env("SHIM_SIM_LINES", LINES)).unwrap());
         let mut kinds = std::collections::BTreeMap::<_, Vec<u64>>::new();
         for (seed, broken) in &sum.broken {
             kinds.entry(broken.invariant).or_default().push(*seed);
@@ -76,7 +82,55 @@ fn the_invariants_hold_in_every_run() {
     }
 }
 
-/// Runs until the fault of the mutant shows.
-fn killer_of(mutant: Mutant) -> Option<Invariant> {
-    (1..=2_000).find_map(|seed| sim::run(seed, Some(mutant), Story::Untold).broken).map(|broken| broken.invariant)
+/// Whether the fault of the mutant shows, in the way that it should.
+fn is_killed_by(mutant: Mutant, invariant: Invariant) -> bool {
+    let breaks =
+        |seed| sim::run(seed, Some(mutant), Story::Untold).broken.is_some_and(|broken| broken.invariant == invariant);
+    (1..=5_000).any(breaks)
+}
+
+macro_rules! mutants {
+    ($($name:ident: $mutant:ident, $invariant:ident;)*) => {
+        mod a_planner_that {
+            use super::{Invariant, Mutant, is_killed_by};
+            $(#[test]
+            fn $name() {
+                assert!(is_killed_by(Mutant::$mutant, Invariant::$invariant));
+            })*
+        }
+    };
+}
+
+mutants! {
+    deletes_a_job_before_it_records_loses_a_success: DeletesAJobBeforeItRecords, NoSuccessLost;
+    starts_beside_an_unrecorded_success_installs_twice: StartsBesideAnUnrecordedSuccess, NoRedundantInstall;
+    removes_without_demotion_lies: RemovesWithoutDemotion, S3NoLies;
+    ignores_uid_and_machine_lies: IgnoresNodeIdentity, S3NoLies;
+    forgets_running_jobs_overruns_the_budget: ForgetsRunningJobsInTheBudget, S1Budget;
+    ignores_pause_starts_while_paused: IgnoresPause, S4Brakes;
+    never_retries_does_not_converge: NeverRetries, L1Converges;
+    retries_at_once_does_not_back_off: RetriesAtOnce, L3BackOff;
+    starts_beside_a_running_job_has_two_on_a_node: StartsBesideARunningJob, S2Exclusion;
+    starts_beside_a_stuck_job_has_two_on_a_node: StartsBesideAStuckJob, S2Exclusion;
+    starts_beside_a_stray_pod_has_two_on_a_node: StartsBesideAStrayPod, S2Exclusion;
+    starts_without_a_claim_makes_orphans: StartsWithoutAClaim, S7NoOrphan;
+    forgets_a_claim_after_a_failure_makes_orphans: ForgetsAClaimAfterAFailure, S7NoOrphan;
+    releases_a_shim_early_leaves_marks: ReleasesEarly, S8Finalizer;
+    deletes_the_runtime_class_early_leaves_marks: DeletesTheRuntimeClassEarly, S8Finalizer;
+    reads_jobs_from_a_cache_has_two_on_a_node: ReadsJobsFromACache, S2Exclusion;
+    trusts_marks_of_other_machines_lies: TrustsMarksOfOtherMachines, S3NoLies;
+    believes_that_a_killed_upgrade_changed_nothing_lies: BelievesThatAKilledUpgradeChangedNothing, S3NoLies;
+    deletes_failed_jobs_at_once_does_not_back_off: DeletesFailedJobsAtOnce, L3BackOff;
+    takes_foreign_runtime_classes_touches_what_is_not_ours: TakesForeignRuntimeClasses, S9Ownership;
+    starts_on_nodes_that_are_not_ready: StartsOnNodesThatAreNotReady, L2NotReady;
+    does_not_gather_restarts_more_often: DoesNotGather, Gathered;
+    never_removes_does_not_converge: NeverRemoves, L1Converges;
+    records_failures_as_success_lies: RecordsFailuresAsSuccess, S3NoLies;
+    starts_without_a_finalizer: StartsWithoutAFinalizer, S8Finalizer;
+    starts_before_old_jobs_are_gone_makes_orphans: StartsBeforeOldJobsAreGone, S7NoOrphan;
+    leaves_labels_torn_does_not_converge: LeavesLabelsTorn, L1Converges;
+    applies_a_runtime_class_before_it_holds_the_shim_leaves_it_behind: AppliesBeforeItHolds, L1Converges;
+    holds_no_shim_in_conflict_leaves_marks_of_an_earlier_one: HoldsNoShimInConflict, L1Converges;
+    never_wakes_sleeps_through_what_is_due: NeverWakes, P4WakesInTime;
+    drops_results_of_shims_that_are_gone_never_rests: DropsResultsOfShimsThatAreGone, L1Converges;
 }

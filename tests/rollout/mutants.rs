@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use shim_core::{
+    board::Board,
     job::Finished,
     mark::{self, Mark},
-    names::ShimName,
+    names::{NodeName, ShimName},
     plan::{Action, MarkWrite, Plan, plan},
     report::{Outcome, Reason},
-    task::Op,
-    world::{JobView, Life, NodeView, Phase, World},
+    task::{Op, Task},
+    world::{JobView, Life, NodeView, Phase, ShimView, World},
 };
 
 use crate::views::Views;
@@ -41,6 +42,12 @@ pub enum Mutant {
     NeverRemoves,
     RecordsFailuresAsSuccess,
     StartsWithoutAFinalizer,
+    StartsBeforeOldJobsAreGone,
+    LeavesLabelsTorn,
+    AppliesBeforeItHolds,
+    HoldsNoShimInConflict,
+    NeverWakes,
+    DropsResultsOfShimsThatAreGone,
 }
 
 impl Mutant {
@@ -56,7 +63,9 @@ impl Mutant {
                 world.occupied.extend(running.map(|job| job.task.node.clone()).collect::<Vec<_>>());
                 world.jobs.retain(|job| job.phase != Phase::Running);
             }
-            Self::IgnoresPause => world.shims.iter_mut().flat_map(|shim| &mut shim.spec).for_each(|spec| spec.paused = false),
+            Self::IgnoresPause => {
+                world.shims.iter_mut().flat_map(|shim| &mut shim.spec).for_each(|spec| spec.paused = false);
+            }
             Self::NeverRetries => {
                 let now = world.now;
                 each_failure(world, |finished| finished.at = now);
@@ -82,45 +91,102 @@ impl Mutant {
     /// What it does with what ours would do in the World that it `saw`.
     pub fn spoil(self, made: &mut Plan, saw: &World) {
         match self {
-            Self::DeletesAJobBeforeItRecords => {
-                let early: Vec<_> = finished(saw).filter(|(_, finished)| has_success(finished)).map(|(job, _)| Action::Delete(job.reference())).collect();
-                made.actions.splice(0..0, early);
-            }
+            Self::DeletesAJobBeforeItRecords => delete_early(made, saw),
+            Self::StartsBeforeOldJobsAreGone => start_at_once(made, saw),
             Self::StartsBesideAnUnrecordedSuccess => {
-                let mut forgetful = saw.clone();
-                forgetful.jobs.retain(|job| !matches!(&job.phase, Phase::Finished(finished) if has_success(finished)));
-                let starts = plan(&forgetful).actions.into_iter().filter(|action| matches!(action, Action::Create(_)));
-                made.actions.extend(starts);
+                start_without(made, saw, |job| job.finished().is_some_and(has_success));
             }
-            Self::RemovesWithoutDemotion => each_mark_write(made, saw, |_, before, after| {
-                if matches!((before, &after), (Some(Mark::Ready(_)), Some(Mark::Removing))) { before.cloned() } else { after }
-            }),
-            Self::StartsWithoutAClaim => each_mark_write(made, saw, |_, before, after| {
-                if before.is_none() && after == Some(Mark::Claimed) { None } else { after }
-            }),
+            Self::RemovesWithoutDemotion => each_mark_write(made, saw, keep_ready),
+            Self::StartsWithoutAClaim => each_mark_write(made, saw, drop_claim),
             Self::ForgetsAClaimAfterAFailure => forget_claims(made, saw),
-            Self::ReleasesEarly => {
-                let leaving = saw.shims.iter().filter(|shim| shim.life == Life::Deleting);
-                made.actions.extend(leaving.map(|shim| Action::Release(shim.name.clone())));
+            Self::ReleasesEarly => made.actions.extend(leaving(saw).map(|shim| Action::Release(shim.name.clone()))),
+            Self::DeletesTheRuntimeClassEarly => made.actions.extend(leaving(saw).filter_map(delete_class)),
+            Self::DeletesFailedJobsAtOnce => delete_all(made, saw),
+            Self::LeavesLabelsTorn => made.actions.retain(|action| !is_label_only(action)),
+            Self::AppliesBeforeItHolds => apply_all(made, saw),
+            Self::HoldsNoShimInConflict => {
+                let board = Board::new(saw);
+                made.actions.retain(|action| !matches!(action, Action::Hold(shim) if board.conflict(shim).is_some()));
             }
-            Self::DeletesTheRuntimeClassEarly => {
-                let leaving = saw.shims.iter().filter(|shim| shim.life == Life::Deleting);
-                made.actions.extend(leaving.filter_map(|shim| {
-                    let class = shim.spec.as_ref().ok()?.runtime_class.name.clone();
-                    Some(Action::DeleteRuntimeClass(class, shim.name.clone()))
-                }));
-            }
-            Self::DeletesFailedJobsAtOnce => {
-                made.actions.extend(finished(saw).filter(|(job, _)| !deletes(made, job)).map(|(job, _)| Action::Delete(job.reference())).collect::<Vec<_>>());
-            }
-            Self::NeverRemoves => made.actions.retain_mut(|action| {
-                let Action::Create(task) = action else { return true };
-                task.ops.retain(|_, op| *op != Op::Remove);
-                !task.ops.is_empty()
+            Self::NeverWakes => made.wake_at = None,
+            Self::DropsResultsOfShimsThatAreGone => each_mark_write(made, saw, |name, before, after| {
+                if saw.shims.iter().any(|shim| shim.name == *name) { after } else { before.cloned() }
             }),
+            Self::NeverRemoves => made.actions.retain_mut(loses_no_removal),
             _ => {}
         }
     }
+}
+
+fn delete_early(made: &mut Plan, saw: &World) {
+    let early = finished(saw).filter(|(_, finished)| has_success(finished));
+    made.actions.splice(0..0, early.map(|(job, _)| Action::Delete(job.reference())));
+}
+
+fn delete_all(made: &mut Plan, saw: &World) {
+    let kept: Vec<_> = finished(saw).filter(|(job, _)| !deletes(made, job)).collect();
+    made.actions.extend(kept.into_iter().map(|(job, _)| Action::Delete(job.reference())));
+}
+
+fn leaving(saw: &World) -> impl Iterator<Item = &ShimView> {
+    saw.shims.iter().filter(|shim| shim.life == Life::Deleting)
+}
+
+fn delete_class(shim: &ShimView) -> Option<Action> {
+    let class = shim.spec.as_ref().ok()?.runtime_class.name.clone();
+    Some(Action::DeleteRuntimeClass(class, shim.name.clone()))
+}
+
+fn apply_all(made: &mut Plan, saw: &World) {
+    let mut held = saw.clone();
+    held.shims.iter_mut().for_each(|shim| shim.finalizer = true);
+    made.actions.extend(plan(&held).actions.into_iter().filter(|action| matches!(action, Action::Apply(_))));
+}
+
+fn is_label_only(action: &Action) -> bool {
+    matches!(action, Action::Mark(write) if write.old == write.new)
+}
+
+/// Takes the removals out; whether anything is left.
+fn loses_no_removal(action: &mut Action) -> bool {
+    let Action::Create(task) = action else { return true };
+    task.ops.retain(|_, op| *op != Op::Remove);
+    !task.ops.is_empty()
+}
+
+fn keep_ready(_: &ShimName, before: Option<&Mark>, after: Option<Mark>) -> Option<Mark> {
+    let demoted = matches!((before, &after), (Some(Mark::Ready(_)), Some(Mark::Removing)));
+    if demoted { before.cloned() } else { after }
+}
+
+fn drop_claim(_: &ShimName, before: Option<&Mark>, after: Option<Mark>) -> Option<Mark> {
+    after.filter(|mark| before.is_some() || *mark != Mark::Claimed)
+}
+
+/// Deletes Jobs, and goes on as if they were gone.
+fn start_at_once(made: &mut Plan, saw: &World) {
+    let (old, jobs): (Vec<_>, Vec<_>) = saw.jobs.iter().cloned().partition(|job| deletes(made, job));
+    let serial = |node: &NodeName| old.iter().filter(|job| job.task.node == *node).map(|job| job.task.serial).max();
+    *made = plan(&World { jobs, ..saw.clone() });
+    for action in &mut made.actions {
+        if let Action::Create(task) = action {
+            task.serial += serial(&task.node).unwrap_or_default();
+        }
+    }
+    made.actions.splice(0..0, old.iter().map(|job| Action::Delete(job.reference())));
+}
+
+/// Starts what would be started if some Jobs were not there.
+fn start_without(made: &mut Plan, saw: &World, is_overlooked: impl Fn(&JobView) -> bool) {
+    let (overlooked, jobs): (Vec<_>, Vec<_>) = saw.jobs.iter().cloned().partition(is_overlooked);
+    let nodes: BTreeSet<_> = overlooked.into_iter().map(|job| job.task.node).collect();
+    let forgetful = World { jobs, ..saw.clone() };
+    made.actions.extend(plan(&forgetful).actions.into_iter().filter_map(|action| match action {
+        Action::Create(task) if nodes.contains(&task.node) => {
+            Some(Action::Create(Task { serial: task.serial + 1, ..task }))
+        }
+        _ => None,
+    }));
 }
 
 fn each_job(world: &mut World, change: impl Fn(&mut JobView, &NodeView)) {
@@ -169,7 +235,11 @@ fn soften(finished: &mut Finished) {
 }
 
 /// Changes marks in the writes of a plan: `change` gets the old and the new one.
-fn each_mark_write(made: &mut Plan, saw: &World, change: impl Fn(&ShimName, Option<&Mark>, Option<Mark>) -> Option<Mark>) {
+fn each_mark_write(
+    made: &mut Plan,
+    saw: &World,
+    change: impl Fn(&ShimName, Option<&Mark>, Option<Mark>) -> Option<Mark>,
+) {
     made.actions.retain_mut(|action| {
         let Action::Mark(write) = action else { return true };
         rewrite(write, saw, &change);
@@ -177,7 +247,11 @@ fn each_mark_write(made: &mut Plan, saw: &World, change: impl Fn(&ShimName, Opti
     });
 }
 
-fn rewrite(write: &mut MarkWrite, saw: &World, change: impl Fn(&ShimName, Option<&Mark>, Option<Mark>) -> Option<Mark>) {
+fn rewrite(
+    write: &mut MarkWrite,
+    saw: &World,
+    change: impl Fn(&ShimName, Option<&Mark>, Option<Mark>) -> Option<Mark>,
+) {
     let Some(node) = saw.nodes.iter().find(|node| node.uid == write.uid) else { return };
     let before = node.marks.clone().unwrap_or_default();
     let after = mark::parse(write.new.as_deref()).unwrap();

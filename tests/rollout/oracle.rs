@@ -39,7 +39,9 @@ fn can_serve(node: &NodeView) -> bool {
 /// Whether a foreign RuntimeClass or an older Shim holds what this Shim needs.
 pub fn in_conflict(world: &World, shim: &ShimView) -> bool {
     let Ok(spec) = &shim.spec else { return false };
-    let class = |class: &&k8s_openapi::api::node::v1::RuntimeClass| class.metadata.name.as_ref() == Some(&spec.runtime_class.name);
+    let class = |class: &&k8s_openapi::api::node::v1::RuntimeClass| {
+        class.metadata.name.as_ref() == Some(&spec.runtime_class.name)
+    };
     let taken = world.runtime_classes.iter().find(class).is_some_and(|class| {
         runtime_class::owner(class) != Owner::Shim(shim.name.to_string()) || class.handler != spec.handler.as_str()
     });
@@ -48,8 +50,10 @@ pub fn in_conflict(world: &World, shim: &ShimView) -> bool {
 
 fn is_older_rival(other: &ShimView, shim: &ShimView, spec: &SpecView) -> bool {
     let older = (other.created, &other.name) < (shim.created, &shim.name);
-    let same = |theirs: &SpecView| theirs.handler == spec.handler || theirs.runtime_class.name == spec.runtime_class.name;
-    older && other.life != Life::Orphaned && other.spec.as_ref().is_ok_and(same)
+    let same =
+        |theirs: &SpecView| theirs.handler == spec.handler || theirs.runtime_class.name == spec.runtime_class.name;
+    let keeps = || other.spec.is_err() && other.status.handler.as_deref() == Some(spec.handler.as_str());
+    older && other.life != Life::Orphaned && (other.spec.as_ref().is_ok_and(same) || keeps())
 }
 
 /// Nodes that may be in progress at the same time.

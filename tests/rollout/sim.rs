@@ -1,6 +1,7 @@
 //! One run: a cluster in motion, a controller that lags and crashes; then everything calms down and has to come to rest.
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use shim_core::{
     names::{NodeName, ShimName},
     plan::{Action, Plan, plan},
@@ -15,6 +16,7 @@ use crate::{
     invariants::{self, Broken, Invariant},
     mutants::Mutant,
     rng::Rng,
+    setting,
     story::Story,
     views::Views,
 };
@@ -47,15 +49,32 @@ enum Faults {
     Off,
 }
 
-struct Sim {
+/// Whether a planner has anything to do, now or at a time that it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    More,
+    Rest,
+}
+
+/// What one node has cost.
+#[derive(Debug, Default)]
+pub struct Bill {
+    pub jobs: usize,
+    /// To the Node and to its Jobs.
+    pub writes: usize,
+}
+
+pub struct Sim {
     rng: Rng,
-    cluster: Cluster,
+    pub cluster: Cluster,
     views: Views,
     mutant: Option<Mutant>,
     faults: Faults,
+    /// How many of a hundred deletions of Jobs fail.
+    deletes_fail: usize,
     story: Story,
     writes: usize,
-    jobs: BTreeMap<NodeName, usize>,
+    pub bills: BTreeMap<NodeName, Bill>,
     /// Shims that were let go of: what they left stays.
     orphaned: Vec<ShimName>,
 }
@@ -65,10 +84,27 @@ type Verdict = Result<(), Broken>;
 impl Sim {
     fn new(seed: u64, mutant: Option<Mutant>, story: Story) -> Self {
         let mut rng = Rng::new(seed);
-        let cluster = environment::found(&mut rng);
-        let views = Views::fresh(&cluster);
-        let (faults, jobs) = (Faults::On, BTreeMap::new());
-        Self { rng, cluster, views, mutant, faults, story, writes: 0, jobs, orphaned: Vec::new() }
+        let cluster = setting::found(&mut rng);
+        let deletes_fail = [2, 2, 2, 50][rng.below(4)];
+        let views = Views::fresh(&cluster, &mut rng);
+        Self { rng, views, mutant, deletes_fail, faults: Faults::On, story, ..Self::of(cluster) }
+    }
+
+    /// Our planner in this cluster, without faults.
+    pub fn of(cluster: Cluster) -> Self {
+        let mut rng = Rng::new(0);
+        Self {
+            views: Views::fresh(&cluster, &mut rng),
+            rng,
+            cluster,
+            mutant: None,
+            faults: Faults::Off,
+            deletes_fail: 0,
+            story: Story::Untold,
+            writes: 0,
+            bills: BTreeMap::new(),
+            orphaned: Vec::new(),
+        }
     }
 
     fn fault(&mut self, percent: usize) -> bool {
@@ -105,19 +141,23 @@ impl Sim {
     fn look(&mut self) -> World {
         match self.faults {
             Faults::On => self.views.catch_up(&self.cluster, &mut self.rng),
-            Faults::Off => self.views = Views::fresh(&self.cluster),
+            Faults::Off => self.views = Views::fresh(&self.cluster, &mut self.rng),
         }
         self.views.world(&self.cluster)
     }
 
     fn plan(&mut self, view: &World) -> Result<Plan, Broken> {
-        let Some(mutant) = self.mutant else {
-            let made = plan(view);
-            if self.rng.chance(10) {
-                check_purity(view, &made, &mut self.rng)?;
-            }
-            return Ok(made);
+        let made = match self.mutant {
+            None => plan(view),
+            Some(mutant) => self.plan_of(mutant, view),
         };
+        if self.rng.chance(3) {
+            check_purity(self.mutant, view, &made, &mut self.rng)?;
+        }
+        Ok(made)
+    }
+
+    fn plan_of(&mut self, mutant: Mutant, view: &World) -> Plan {
         if self.rng.chance(50) {
             self.views.catch_up_jobs(&self.cluster);
         }
@@ -125,75 +165,105 @@ impl Sim {
         mutant.disturb(&mut world, &self.views);
         let mut made = plan(&world);
         mutant.spoil(&mut made, view);
-        Ok(made)
+        made
     }
 
-    /// Looks, plans and acts once; says how many actions there were.
-    fn pass(&mut self) -> Result<usize, Broken> {
+    /// Looks, plans and acts once.
+    fn pass(&mut self) -> Result<Next, Broken> {
         let view = self.look();
         let made = self.plan(&view)?;
         let mut pass = Pass::new(&view);
         for action in &made.actions {
             if self.fault(2) {
                 self.story.tell(|| "CRASH".to_owned());
-                self.views = Views::fresh(&self.cluster);
+                self.views = Views::fresh(&self.cluster, &mut self.rng);
                 break;
             }
-            if self.fault(3) {
-                self.happen();
-            } else if self.fault(3) {
-                installers::advance_one(&mut self.cluster, &mut self.rng, Luck::Mixed, &mut self.story);
-            }
+            self.interrupt();
             self.act(&view, &mut pass, action)?;
         }
-        Ok(made.actions.len())
+        Ok(if made == Plan::default() { Next::Rest } else { Next::More })
+    }
+
+    /// Something may happen between two writes.
+    fn interrupt(&mut self) {
+        if self.fault(6) {
+            match self.rng.below(2) {
+                0 => self.happen(),
+                _ => installers::advance_one(&mut self.cluster, &mut self.rng, Luck::Mixed, &mut self.story),
+            }
+        }
     }
 
     fn act(&mut self, view: &World, pass: &mut Pass, action: &Action) -> Verdict {
-        if pass.skips(action) {
+        if pass.skips(action) || executor::is_needless(&self.cluster, action) {
             return Ok(());
         }
-        if self.fault(1) || !executor::accepts(&self.cluster, pass, action) {
+        let odds = if matches!(action, Action::Delete(_)) { self.deletes_fail } else { 2 };
+        if self.fault(odds) || !executor::accepts(&self.cluster, pass, action) {
             self.story.tell(|| format!("  refused: {}", executor::story_of(action)));
-            pass.drop(action);
+            self.give_up(pass, action);
             return Ok(());
         }
         self.story.tell(|| format!("  {}", executor::story_of(action)));
         self.write(view, pass, action)
     }
 
+    fn give_up(&mut self, pass: &mut Pass, action: &Action) {
+        pass.drop(action);
+        if let Action::Mark(write) = action {
+            self.views.is_unsure(&write.node);
+        }
+    }
+
     fn write(&mut self, view: &World, pass: &mut Pass, action: &Action) -> Verdict {
         invariants::check_write(&self.cluster, view, action)?;
+        self.charge(action);
         executor::apply(&mut self.cluster, pass, action);
         self.writes += 1;
         if self.fault(1) {
             self.story.tell(|| "  … of which no answer comes".to_owned());
-            pass.drop(action);
+            self.give_up(pass, action);
         } else if let Action::Mark(write) = action {
             self.views.wrote(&self.cluster, &write.node);
-        }
-        if let Action::Create(task) = action {
-            *self.jobs.entry(task.node.clone()).or_default() += 1;
         }
         invariants::check_state(&self.cluster)
     }
 
+    fn charge(&mut self, action: &Action) {
+        let node = match action {
+            Action::Create(task) => &task.node,
+            Action::Mark(write) => &write.node,
+            Action::Delete(job) | Action::Record(job, _) => &self.cluster.jobs[&job.name].task().node,
+            _ => return,
+        };
+        let bill = self.bills.entry(node.clone()).or_default();
+        bill.writes += 1;
+        bill.jobs += usize::from(matches!(action, Action::Create(_)));
+    }
+
     /// The faults end and every installer succeeds.
-    fn settle(&mut self) -> Verdict {
+    pub fn settle(&mut self) -> Verdict {
         self.story.tell(|| "CALM".to_owned());
         self.faults = Faults::Off;
         environment::calm_down(&mut self.cluster);
-        self.jobs.clear();
+        self.run_until_rest()?;
+        self.rest()
+    }
+
+    /// Passes until there is nothing to do, now or later.
+    pub fn run_until_rest(&mut self) -> Verdict {
+        self.bills.clear();
         for _ in 0..ROUNDS {
             installers::finish_all(&mut self.cluster, &mut self.rng, &mut self.story);
             self.cluster.kubelets_report();
             self.cluster.pass_seconds(15);
             self.story.tell(|| "pass".to_owned());
-            if self.pass()? == 0 && self.cluster.jobs.is_empty() {
-                break;
+            if self.pass()? == Next::Rest && self.cluster.jobs.is_empty() {
+                return Ok(());
             }
         }
-        self.rest()
+        invariants::must(false, Invariant::L1Converges, || format!("no rest after {ROUNDS} passes"))
     }
 
     fn rest(&mut self) -> Verdict {
@@ -206,13 +276,24 @@ impl Sim {
             let how = || left.iter().map(executor::story_of).collect::<Vec<_>>().join("; ");
             invariants::must(left.is_empty(), Invariant::L1Converges, || format!("there is no rest: {}", how()))?;
         }
-        let most = self.jobs.iter().max_by_key(|(_, count)| **count);
-        invariants::must(most.is_none_or(|(_, count)| *count <= JOBS_TO_REST), Invariant::L4Bounded, || format!("Jobs: {most:?}"))
+        let most = self.bills.iter().max_by_key(|(_, bill)| bill.jobs);
+        let few = most.is_none_or(|(_, bill)| bill.jobs <= JOBS_TO_REST);
+        invariants::must(few, Invariant::L4Bounded, || format!("{most:?}"))
     }
 }
 
 /// The same World gives the same plan, in whatever order its parts come.
-fn check_purity(view: &World, made: &Plan, rng: &mut Rng) -> Verdict {
+fn check_purity(mutant: Option<Mutant>, view: &World, made: &Plan, rng: &mut Rng) -> Verdict {
+    match mutant {
+        None => check_function(view, made, rng)?,
+        Some(Mutant::NeverWakes) => {}
+        // Its plan is not one that `plan` would make.
+        Some(_) => return Ok(()),
+    }
+    check_wake(view, made)
+}
+
+fn check_function(view: &World, made: &Plan, rng: &mut Rng) -> Verdict {
     invariants::must(plan(view) == *made, Invariant::P1Deterministic, || "two plans of one World differ".to_owned())?;
     let mut shuffled = view.clone();
     rng.shuffle(&mut shuffled.shims);
@@ -223,6 +304,21 @@ fn check_purity(view: &World, made: &Plan, rng: &mut Rng) -> Verdict {
     let strange = ours.iter().find(|action| !theirs.contains(action));
     let same = ours == theirs;
     invariants::must(same, Invariant::P3OrderIndependent, || format!("another order has no {strange:?}"))
+}
+
+/// Until `wake_at` waiting alone makes no difference.
+fn check_wake(view: &World, made: &Plan) -> Verdict {
+    let mut later = view.clone();
+    let hour = view.now + SignedDuration::from_hours(1);
+    later.now = made.wake_at.map_or(hour, |at| at - SignedDuration::from_secs(1)).max(view.now);
+    let waited = plan(&later);
+    let (ours, theirs) = (deeds(made), deeds(&waited));
+    let how = || format!("waiting for {:?} makes a difference: {theirs:?}", made.wake_at);
+    invariants::must(ours == theirs, Invariant::P4WakesInTime, how)
+}
+
+fn deeds(made: &Plan) -> Vec<&Action> {
+    made.actions.iter().filter(|action| !matches!(action, Action::Status(..))).collect()
 }
 
 fn sorted(made: &Plan) -> Vec<String> {

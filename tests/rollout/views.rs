@@ -1,6 +1,9 @@
 //! What the controller sees: Shims, Nodes and RuntimeClasses through caches that lag, each for itself and never backwards;
 //! Jobs as they are. Its own accepted writes to Nodes are laid over the cache until that has caught up.
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::take,
+};
 
 use jiff::SignedDuration;
 use shim_core::{
@@ -22,6 +25,16 @@ struct Written {
     node: NodeView,
 }
 
+/// A watch that delivers as late as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Slow {
+    #[default]
+    None,
+    Shims,
+    Nodes,
+    Classes,
+}
+
 /// The caches of one process.
 #[derive(Debug, Default)]
 pub struct Views {
@@ -29,45 +42,62 @@ pub struct Views {
     nodes: usize,
     classes: usize,
     written: BTreeMap<NodeName, Written>,
+    /// Nodes of which a write was refused or got no answer: they are read before the next pass.
+    unsure: BTreeSet<NodeName>,
+    slow: Slow,
     /// Only for a controller that reads Jobs from a cache, which ours does not.
     jobs: Vec<JobView>,
 }
 
 impl Views {
     /// What a process sees that has just started.
-    pub fn fresh(cluster: &Cluster) -> Self {
+    pub fn fresh(cluster: &Cluster, rng: &mut Rng) -> Self {
+        let slow = [Slow::None, Slow::None, Slow::None, Slow::Shims, Slow::Nodes, Slow::Classes];
         Self {
             shims: cluster.shims.head(),
             nodes: cluster.nodes.head(),
             classes: cluster.classes.head(),
             written: BTreeMap::new(),
-            jobs: cluster.world().jobs,
+            unsure: BTreeSet::new(),
+            slow: slow[rng.below(slow.len())],
+            jobs: cluster.job_views(),
         }
     }
 
     /// The caches get some events; at the least those that are `LAG` old.
     pub fn catch_up(&mut self, cluster: &Cluster, rng: &mut Rng) {
         let old = cluster.now - SignedDuration::from_secs(LAG);
-        let mut next = |seen: usize, due: usize, head: usize| match rng.chance(60) {
-            true => seen.max(due) + rng.below(head - seen.max(due) + 1),
-            false => head,
+        let mut next = |is_slow: bool, least: usize, head: usize| match rng.below(10) {
+            _ if is_slow => least,
+            0..=5 => least + rng.below(head - least + 1),
+            _ => head,
         };
-        self.shims = next(self.shims, cluster.shims.head_at(old), cluster.shims.head());
-        self.nodes = next(self.nodes, cluster.nodes.head_at(old), cluster.nodes.head());
-        self.classes = next(self.classes, cluster.classes.head_at(old), cluster.classes.head());
+        let slow = self.slow;
+        self.shims = next(slow == Slow::Shims, self.shims.max(cluster.shims.head_at(old)), cluster.shims.head());
+        self.nodes = next(slow == Slow::Nodes, self.nodes.max(cluster.nodes.head_at(old)), cluster.nodes.head());
+        self.classes =
+            next(slow == Slow::Classes, self.classes.max(cluster.classes.head_at(old)), cluster.classes.head());
+        for name in take(&mut self.unsure) {
+            self.wrote(cluster, &name);
+        }
         self.written.retain(|_, written| written.at > self.nodes);
     }
 
     /// The cache of Jobs that we do not have gets its events.
     pub fn catch_up_jobs(&mut self, cluster: &Cluster) {
-        self.jobs = cluster.world().jobs;
+        self.jobs = cluster.job_views();
     }
 
     pub fn cached_jobs(&self) -> Vec<JobView> {
         self.jobs.clone()
     }
 
-    /// The API server has answered our patch with this Node.
+    /// Our patch was refused, or got no answer.
+    pub fn is_unsure(&mut self, name: &NodeName) {
+        self.unsure.insert(name.clone());
+    }
+
+    /// The API server has answered with this Node.
     pub fn wrote(&mut self, cluster: &Cluster, name: &NodeName) {
         if let Some(node) = cluster.nodes.get(name).cloned() {
             self.written.insert(name.clone(), Written { at: cluster.nodes.head(), node });
@@ -80,19 +110,22 @@ impl Views {
             shims: cluster.shims.at(self.shims).map(|shim| shim.view.clone()).collect(),
             nodes: cluster.nodes.at(self.nodes).map(|node| self.overlaid(node.clone())).collect(),
             runtime_classes: cluster.classes.at(self.classes).cloned().collect(),
-            jobs: cluster.jobs.values().map(|job| job.view.clone()).collect(),
+            jobs: cluster.job_views(),
             occupied: cluster.strays.iter().map(|stray| stray.task().node.clone()).collect(),
             now: cluster.now,
         }
     }
 
     fn overlaid(&self, mut node: NodeView) -> NodeView {
-        let Some(written) = self.written.get(&node.name).filter(|written| written.node.uid == node.uid) else { return node };
+        let Some(written) = self.written.get(&node.name).filter(|written| written.node.uid == node.uid) else {
+            return node;
+        };
         let is_ours = |key: &String| key.starts_with(GROUP);
         node.annotation.clone_from(&written.node.annotation);
         node.marks = mark::parse(node.annotation.as_deref());
         node.labels.retain(|key, _| !is_ours(key));
-        node.labels.extend(written.node.labels.iter().filter(|(key, _)| is_ours(key)).map(|(k, v)| (k.clone(), v.clone())));
+        node.labels
+            .extend(written.node.labels.iter().filter(|(key, _)| is_ours(key)).map(|(k, v)| (k.clone(), v.clone())));
         node
     }
 }

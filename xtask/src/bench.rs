@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde_json::json;
 use shim_cluster::audit::Access;
-use shim_e2e::{Lab, Packing, Paths, Reporter, ShimManifest};
+use shim_e2e::{Lab, Packing, Paths, Profile, Reporter, ShimManifest};
 
 /// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,7 @@ const ROUNDS: usize = 5;
 const STARTS: usize = 21;
 
 pub(crate) fn run(what: &[Bench], report: &Reporter) -> Result<()> {
-    let lab = Lab::start(report)?;
+    let lab = Lab::start(Profile::Release, report)?;
     lab.init()?;
     for bench in if what.is_empty() { &ALL[..] } else { what } {
         match bench {

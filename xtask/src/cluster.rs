@@ -7,7 +7,7 @@ use std::{
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use shim_cluster::{Cluster, Paths, Reporter, Running, UpOptions, down, install_packages, up};
-use shim_e2e::{image_context, product};
+use shim_e2e::{Profile, image_context, product};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
@@ -75,7 +75,7 @@ fn load(paths: &Paths, archive: Option<&PathBuf>, report: &Reporter) -> Result<(
     let images = Cluster::open(paths)?.images();
     let reference = match archive {
         Some(archive) => images.load(archive, "loaded:1")?,
-        None => images.build(&image_context(&product(report)?)?, "kubectl-shim:test")?,
+        None => images.build(&image_context(&product(Profile::Release, report)?)?, "kubectl-shim:test")?,
     };
     println!("{reference}");
     Ok(())

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use shim_e2e::{Lab, Packing, Reporter, wasm_pod};
+use shim_e2e::{Lab, Packing, Profile, Reporter, wasm_pod};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
     if let Some(kubeconfig) = &options.kubeconfig {
         return given(options, kubeconfig, report)?.play();
     }
-    let lab = Lab::start(report)?;
+    let lab = Lab::start(Profile::Release, report)?;
     let stage = own(&lab, options)?;
     stage.play()?;
     println!("\nThe cluster goes on; look around with");
@@ -79,7 +79,7 @@ fn given(options: &Options, kubeconfig: &std::path::Path, report: &Reporter) -> 
         value.clone().with_context(|| format!("--{flag} is needed with a cluster of your own"))
     };
     Ok(Stage {
-        plugin: shim_e2e::product(report)?.plugin,
+        plugin: shim_e2e::product(Profile::Release, report)?.plugin,
         kubectl: vec!["kubectl".into()],
         kubeconfig: kubeconfig.to_owned(),
         image: needed(&options.image, "image")?,

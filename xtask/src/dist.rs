@@ -9,7 +9,7 @@ use clap::Args;
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 use shim_core::names::hex;
-use shim_e2e::{Reporter, image_context, product, target_dir};
+use shim_e2e::{Profile, Reporter, image_context, product, target_dir};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -21,7 +21,7 @@ pub(crate) struct Options {
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
-    let product = product(report)?;
+    let product = product(Profile::Release, report)?;
     let dist = target_dir().join("dist");
     fs::create_dir_all(&dist)?;
     let (os, arch) = platform()?;

@@ -19,13 +19,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .args([
             "test",
             "--quiet",
-            "-p",
-            "shim-core",
+            "--workspace",
             "--test",
             "rollout",
             "--",
             "--nocapture",
-            "no_seed_breaks_an_invariant",
+            "the_invariants_hold_in_every_run",
         ])
         .env("SHIM_SIM_SEEDS", options.seeds.to_string())
         .env("SHIM_SIM_FIRST", options.first.to_string())

@@ -3,13 +3,14 @@ use std::{
     env,
     ffi::OsString,
     io::{BufRead, BufReader},
+    ops::Add,
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use shim_cluster::{Paths, Reporter, build, down, install_packages};
-use shim_e2e::{cargo, product, target_dir};
+use shim_e2e::{cargo, target_dir};
 
 /// A part of the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,13 +38,18 @@ struct Totals {
     failed: u32,
 }
 
+impl Add for Totals {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
+    }
+}
+
 pub(crate) fn run(what: &[Suite], report: &Reporter) -> Result<()> {
     let suites = if what.is_empty() { &ALL[..] } else { what };
     let mut totals = Totals::default();
     for suite in suites {
-        let counts = report.step(&format!("tests: {suite:?}"), || suite.run(report))?;
-        totals.passed += counts.passed;
-        totals.failed += counts.failed;
+        totals = totals + report.step(&format!("tests: {suite:?}"), || suite.run(report))?;
     }
     println!("{} passed, {} failed", totals.passed, totals.failed);
     if totals.failed > 0 {
@@ -56,9 +62,13 @@ impl Suite {
     fn run(self, report: &Reporter) -> Result<Totals> {
         match self {
             Self::Lint => lint(report),
-            Self::Unit => cargo_test(&["--workspace", "--exclude", "shim-e2e", "--exclude", "kubectl-shim"], &[], &[]),
-            Self::Sim => cargo_test(&["-p", "shim-core", "--test", "rollout"], &["--nocapture"], &[]),
-            Self::Cli => cargo_test(&["-p", "kubectl-shim"], &[], &[]),
+            Self::Unit => {
+                let tests =
+                    cargo_test(&["--lib", "--bins", "--test", "api", "--test", "golden", "--test", "fetch"], &[], &[])?;
+                Ok(tests + cargo_test(&["--doc"], &[], &[])?)
+            }
+            Self::Sim => cargo_test(&["--test", "rollout"], &["--nocapture"], &[]),
+            Self::Cli => cargo_test(&["--test", "cli", "--test", "connect", "--test", "views"], &[], &[]),
             Self::Node => node(report),
             Self::Cluster => cluster(report),
         }
@@ -68,12 +78,11 @@ impl Suite {
 /// Each tool counts as one test.
 fn lint(report: &Reporter) -> Result<Totals> {
     let path = path_with_cargo_deny(report)?;
-    let checks: [&[&str]; 4] = [
+    let checks: [&[&str]; 3] = [
         &["fmt", "--all", "--check"],
         &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"],
         // Advisories come from a database that is not everywhere to be had.
         &["deny", "--log-level", "error", "check", "licenses", "bans", "sources"],
-        &["xtask", "generate", "--check"],
     ];
     let mut totals = Totals::default();
     for check in checks {
@@ -105,21 +114,20 @@ fn node(report: &Reporter) -> Result<Totals> {
     let paths = Paths::of_this_workspace();
     build(&paths, report)?;
     let cache = paths.cache().to_string_lossy().into_owned();
-    cargo_test(&["-p", "shim-installer", "--test", "containerd"], &[], &[("SHIM_TEST_CONTAINERD_DIR", &cache)])
+    cargo_test(&["--test", "containerd"], &[], &[("SHIM_TEST_CONTAINERD_DIR", &cache)])
 }
 
 /// The tests share one cluster, so they run one after the other.
 fn cluster(report: &Reporter) -> Result<Totals> {
-    install_packages(report)?;
-    product(report)?;
-    let totals = cargo_test(&["-p", "shim-e2e"], &["--test-threads=1", "--nocapture"], &[]);
+    let totals = cargo_test(&["--test", "cluster"], &["--test-threads=1", "--nocapture"], &[]);
     down(&Paths::of_this_workspace(), report)?;
     totals
 }
 
+/// Always of the whole workspace: cargo would build every crate anew for other sets of features.
 fn cargo_test(args: &[&str], harness: &[&str], env: &[(&str, &str)]) -> Result<Totals> {
     let mut command = Command::new("cargo");
-    command.args(["test", "--quiet", "--no-fail-fast"]).args(args).arg("--").args(harness);
+    command.args(["test", "--quiet", "--workspace", "--no-fail-fast"]).args(args).arg("--").args(harness);
     let mut child =
         command.envs(env.iter().copied()).stdout(Stdio::piped()).spawn().context("cargo can't be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
@@ -128,8 +136,7 @@ fn cargo_test(args: &[&str], harness: &[&str], env: &[(&str, &str)]) -> Result<T
         let line = line?;
         println!("{line}");
         if let Some(counts) = parse_result(&line) {
-            totals.passed += counts.passed;
-            totals.failed += counts.failed;
+            totals = totals + counts;
         }
     }
     let status = child.wait()?;

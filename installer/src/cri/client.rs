@@ -7,10 +7,7 @@ use std::{
 
 use prost::Message;
 use serde::Deserialize;
-use shim_core::{
-    containerd::runtime::Runtime as Entry,
-    names::DEFAULT_NAMESPACE,
-};
+use shim_core::{containerd::runtime::Runtime as Entry, names::DEFAULT_NAMESPACE};
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel, transport::Endpoint};
 use tonic_prost::ProstCodec;
@@ -32,7 +29,8 @@ pub struct Client {
 impl Client {
     /// A client of the socket at `path`; connects when it is used, and again after a restart.
     pub fn new(path: &Path) -> Result<Self, CriError> {
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| CriError::Unreachable(e.to_string()))?;
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(|e| CriError::Unreachable(e.to_string()))?;
         let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).map_err(unreachable_because)?;
         let channel = runtime.block_on(async { endpoint.connect_timeout(ANSWER).connect_lazy() });
         Ok(Self { runtime, channel })
@@ -54,7 +52,8 @@ impl Client {
         };
         self.runtime.block_on(async {
             let timed = tokio::time::timeout(limit, exchange).await;
-            timed.unwrap_or_else(|_| Err(CriError::Unreachable(format!("no answer to {call} in {} s", limit.as_secs()))))
+            timed
+                .unwrap_or_else(|_| Err(CriError::Unreachable(format!("no answer to {call} in {} s", limit.as_secs()))))
         })
     }
 }
@@ -91,8 +90,9 @@ impl Cri for Client {
         Ok(answer.info.get("info").and_then(|info| cgroup_parent(info)))
     }
 
-    fn run_probe(&self, handler: &str, cgroup_parent: &str) -> Result<String, CriError> {
-        let answer: m::RunPodSandboxResponse = self.call("RunPodSandbox", SANDBOX, probe(handler, cgroup_parent))?;
+    fn run_probe(&self, handler: &str, cgroup_parent: &str, limit: Duration) -> Result<String, CriError> {
+        let request = probe(handler, cgroup_parent);
+        let answer: m::RunPodSandboxResponse = self.call("RunPodSandbox", SANDBOX.min(limit), request)?;
         Ok(answer.pod_sandbox_id)
     }
 
@@ -115,12 +115,14 @@ impl Cri for Client {
 const NOT_FOUND: &str = "not found";
 
 fn refused(call: &'static str, status: &tonic::Status) -> CriError {
+    // A shim's garbage comes back in messages, NUL bytes too.
+    let message = status.message().replace(char::is_control, " ");
     match status.code() {
-        Code::Unavailable | Code::Cancelled => CriError::Unreachable(status.message().to_owned()),
-        Code::NotFound => CriError::Refused { call, message: format!("{NOT_FOUND}: {}", status.message()) },
+        Code::Unavailable | Code::Cancelled => CriError::Unreachable(message),
+        Code::NotFound => CriError::Refused { call, message: format!("{NOT_FOUND}: {message}") },
         // The daemon runs, its CRI plugin does not.
-        Code::Unimplemented => CriError::Unreachable(format!("containerd runs without its CRI plugin ({})", status.message())),
-        _ => CriError::Refused { call, message: status.message().to_owned() },
+        Code::Unimplemented => CriError::Unreachable(format!("containerd runs without its CRI plugin ({message})")),
+        _ => CriError::Refused { call, message },
     }
 }
 
@@ -170,7 +172,8 @@ fn loaded(config: &str) -> Option<BTreeMap<String, Entry>> {
         options: Option<shim_core::task::Options>,
     }
     let config: Config = serde_json::from_str(config).ok()?;
-    let entry = |loaded: Loaded| Entry { runtime_type: loaded.runtime_type, options: loaded.options.unwrap_or_default() };
+    let entry =
+        |loaded: Loaded| Entry { runtime_type: loaded.runtime_type, options: loaded.options.unwrap_or_default() };
     Some(config.containerd.runtimes.into_iter().map(|(handler, loaded)| (handler, entry(loaded))).collect())
 }
 
@@ -198,7 +201,8 @@ fn cgroup_parent(info: &str) -> Option<String> {
 fn probe(handler: &str, cgroup_parent: &str) -> m::RunPodSandboxRequest {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     let name = format!("shim-probe-{handler}");
-    let metadata = m::PodSandboxMetadata { uid: format!("{name}-{now}"), name, namespace: DEFAULT_NAMESPACE.to_owned() };
+    let metadata =
+        m::PodSandboxMetadata { uid: format!("{name}-{now}"), name, namespace: DEFAULT_NAMESPACE.to_owned() };
     // The node's network: the probe is of the shim, not of CNI.
     let namespaces = m::NamespaceOption { network: 2, pid: 1 };
     let security = m::LinuxSandboxSecurityContext { namespace_options: Some(namespaces) };
@@ -219,7 +223,11 @@ mod tests {
             "spin":{"runtimeType":"/opt/shim/spin/current/containerd-shim-spin-v1","options":null}}},"cni":{}}"#;
         let info = HashMap::from([("config".to_owned(), config.to_owned())]);
         let condition = m::RuntimeCondition { r#type: "RuntimeReady".to_owned(), status: true, ..Default::default() };
-        let answer = m::StatusResponse { status: Some(m::RuntimeStatus { conditions: vec![condition] }), info, ..Default::default() };
+        let answer = m::StatusResponse {
+            status: Some(m::RuntimeStatus { conditions: vec![condition] }),
+            info,
+            ..Default::default()
+        };
         let status = status(answer);
         assert_eq!(status.readiness, Readiness::Ready);
         assert_eq!(status.handlers, BTreeSet::from(["runc".to_owned(), "spin".to_owned()]));
@@ -243,7 +251,10 @@ mod tests {
 
     #[test]
     fn the_parent_of_a_pod_s_cgroup_is_read_from_its_status() {
-        assert_eq!(cgroup_parent(r#"{"config":{"linux":{"cgroup_parent":"/kubepods/podx"}}}"#).as_deref(), Some("/kubepods/podx"));
+        assert_eq!(
+            cgroup_parent(r#"{"config":{"linux":{"cgroup_parent":"/kubepods/podx"}}}"#).as_deref(),
+            Some("/kubepods/podx")
+        );
         assert_eq!(cgroup_parent(r#"{"config":{"linux":{"cgroup_parent":""}}}"#), None);
         assert_eq!(cgroup_parent("x"), None);
     }

@@ -2,7 +2,10 @@
 mod client;
 mod messages;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use shim_core::containerd::runtime::Runtime;
 
@@ -106,7 +109,7 @@ pub trait Cri {
     /// The cgroup that a sandbox was given as its parent.
     fn cgroup_parent(&self, sandbox: &str) -> Result<Option<String>, CriError>;
     /// Starts a throw-away sandbox with the node's network; its id.
-    fn run_probe(&self, handler: &str, cgroup_parent: &str) -> Result<String, CriError>;
+    fn run_probe(&self, handler: &str, cgroup_parent: &str, limit: Duration) -> Result<String, CriError>;
     /// Stops and removes a sandbox; one that is gone already is fine.
     fn remove_sandbox(&self, sandbox: &str) -> Result<(), CriError>;
 }

@@ -36,7 +36,9 @@ fn open(directory: &Path) -> Result<Artifact, Failure> {
     let note = fs::read_to_string(directory.join(FETCHED)).map_err(missing)?;
     match serde_json::from_str(&note).map_err(missing)? {
         Fetched::Failed(failure) => Err(failure),
-        Fetched::Binary { file, sha256 } => Ok(Artifact { file: File::open(directory.join(file)).map_err(missing)?, sha256 }),
+        Fetched::Binary { file, sha256 } => {
+            Ok(Artifact { file: File::open(directory.join(file)).map_err(missing)?, sha256 })
+        }
     }
 }
 

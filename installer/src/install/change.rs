@@ -121,12 +121,34 @@ impl Session<'_> {
         self.save()
     }
 
-    /// The daemon's last words, for people.
+    /// The daemon's last words, for people: what it complained about, if it did.
     pub fn daemon_log(&self) -> String {
-        let unit = self.daemon.layout.unit();
         let deadline = self.context.patient(self.context.limits.probe);
-        let arguments = ["-u", unit, "-n", "20", "--no-pager", "-o", "cat"];
+        let arguments = ["-u", self.daemon.layout.unit(), "-n", "200", "--no-pager", "-o", "cat"];
         let output = self.context.machine.run("/usr/bin/journalctl", &arguments, &deadline);
-        output.map(|output| output.stdout).unwrap_or_default()
+        complaints(&output.map(|output| output.stdout).unwrap_or_default())
+    }
+}
+
+/// Lines of a log that are kept.
+const LOG_LINES: usize = 12;
+
+fn complaints(log: &str) -> String {
+    let harmless = |line: &&str| ["level=info", "level=debug"].iter().any(|level| line.contains(level));
+    let (rest, complaints): (Vec<_>, Vec<_>) = log.lines().partition(harmless);
+    let lines = if complaints.is_empty() { rest } else { complaints };
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_come_before_the_rest() {
+        let info = "level=info msg=x\n".repeat(50);
+        assert_eq!(complaints(&format!("{info}level=error msg=y\n{info}")), "level=error msg=y");
+        assert_eq!(complaints(&info).lines().count(), LOG_LINES);
+        assert_eq!(complaints(""), "");
     }
 }

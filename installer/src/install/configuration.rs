@@ -68,7 +68,8 @@ fn expand(host: &Host, pattern: &str) -> Result<Vec<String>, Failure> {
     let root = host.path("/").to_string_lossy().into_owned();
     let full = format!("{}{pattern}", glob::Pattern::escape(root.trim_end_matches('/')));
     let paths = glob::glob(&full).or_fail(Step::Configure, Reason::ConfigUnusable)?;
-    let on_host = |path: std::path::PathBuf| path.to_string_lossy().strip_prefix(root.trim_end_matches('/')).map(str::to_owned);
+    let on_host =
+        |path: std::path::PathBuf| path.to_string_lossy().strip_prefix(root.trim_end_matches('/')).map(str::to_owned);
     Ok(paths.flatten().filter_map(on_host).collect())
 }
 
@@ -80,10 +81,12 @@ pub fn effective(
     changes: &[Change],
     deadline: &Deadline,
 ) -> Result<Effective, Failure> {
-    let files = config.check_files(daemon.release.style(), changes, CHECK_DIRECTORY).or_fail(Step::Configure, Reason::ConfigRejected)?;
+    let files = config
+        .check_files(daemon.release.style(), changes, CHECK_DIRECTORY)
+        .or_fail(Step::Configure, Reason::ConfigRejected)?;
     context.host.make_directory(CHECK_DIRECTORY).or_fail(Step::Configure, Reason::ConfigUnusable)?;
     for file in &files {
-        let written = context.host.write(&file.path, file.text.as_bytes());
+        let written = context.host.write_private(&file.path, file.text.as_bytes());
         written.or_fail(Step::Configure, Reason::ConfigUnusable)?;
     }
     let root = files.first().map(|file| file.path.clone()).unwrap_or_default();
@@ -93,22 +96,34 @@ pub fn effective(
 }
 
 /// What containerd makes of the files that are in force.
-pub fn effective_now(context: &Context<'_>, daemon: &Daemon, config: &Config, deadline: &Deadline) -> Result<Effective, Failure> {
-    if config.files.is_empty() { effective(context, daemon, config, &[], deadline) } else { print(context, daemon, &config.root, deadline) }
+pub fn effective_now(
+    context: &Context<'_>,
+    daemon: &Daemon,
+    config: &Config,
+    deadline: &Deadline,
+) -> Result<Effective, Failure> {
+    if config.files.is_empty() {
+        effective(context, daemon, config, &[], deadline)
+    } else {
+        print(context, daemon, &config.root, deadline)
+    }
 }
 
 fn print(context: &Context<'_>, daemon: &Daemon, root: &str, deadline: &Deadline) -> Result<Effective, Failure> {
     let arguments = ["-c", root, "config", daemon.release.effective_command()];
-    let output = context.machine.run(&daemon.binary, &arguments, &deadline.within(context.limits.probe));
-    let output = output.or_fail(Step::Configure, Reason::ConfigRejected)?;
-    Effective::parse(&output.stdout).or_fail(Step::Configure, Reason::ConfigRejected)
+    let output = context.run(&daemon.binary, &arguments, deadline, Step::Configure, Reason::ConfigRejected)?;
+    Effective::parse(&output).or_fail(Step::Configure, Reason::ConfigRejected)
 }
 
 /// Puts `changes` on disk, if every file still holds what the edit was computed from.
 pub fn apply(host: &Host, changes: &[Change]) -> Result<(), Failure> {
     for change in changes {
         if read(host, &change.path)? != change.before {
-            return Err(Failure::new(Step::Configure, Reason::ConfigUnusable, format!("{} was changed by somebody else in this moment", change.path)));
+            return Err(Failure::new(
+                Step::Configure,
+                Reason::ConfigUnusable,
+                format!("{} was changed by somebody else in this moment", change.path),
+            ));
         }
         put(host, &change.path, change.after.as_deref()).or_fail(Step::Configure, Reason::ConfigUnusable)?;
     }
@@ -137,7 +152,8 @@ fn put(host: &Host, path: &str, text: Option<&str>) -> Result<(), HostError> {
 
 /// Directories that [`apply`] will have to create.
 pub fn directories_to_make(host: &Host, changes: &[Change]) -> Vec<String> {
-    let parents = changes.iter().filter(|change| change.after.is_some()).filter_map(|change| change.path.rsplit_once('/'));
+    let parents =
+        changes.iter().filter(|change| change.after.is_some()).filter_map(|change| change.path.rsplit_once('/'));
     let missing: BTreeSet<_> = parents.flat_map(|(directory, _)| host.missing_directories(directory)).collect();
     missing.into_iter().collect()
 }
@@ -145,4 +161,47 @@ pub fn directories_to_make(host: &Host, changes: &[Change]) -> Vec<String> {
 /// Removes what a killed run has left of a check.
 pub fn clear_check(host: &Host) -> Result<(), HostError> {
     host.remove_tree(CHECK_DIRECTORY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_is_undone_unless_somebody_has_written_the_file_since() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new(directory.path());
+        let change = |path: &str, before: Option<&str>| Change {
+            path: path.to_owned(),
+            before: before.map(str::to_owned),
+            after: Some("ours".to_owned()),
+        };
+        let changes = [change("/old", Some("theirs")), change("/new", None), change("/touched", Some("theirs"))];
+        for path in ["/old", "/touched"] {
+            host.write(path, b"theirs").unwrap();
+        }
+        apply(&host, &changes).unwrap();
+        host.write("/touched", b"theirs again").unwrap();
+        for _ in 0..2 {
+            restore(&host, &changes).unwrap();
+            let texts = ["/old", "/new", "/touched"].map(|path| host.read(path).unwrap());
+            assert_eq!(texts, [Some("theirs".to_owned()), None, Some("theirs again".to_owned())]);
+        }
+        assert!(apply(&host, &changes).is_err(), "/touched is not what the edit was computed from");
+    }
+
+    #[test]
+    fn an_import_that_does_not_exist_is_found_before_anything_is_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new(directory.path());
+        host.make_directory("/etc/c/d").unwrap();
+        host.write("/etc/c/config.toml", b"imports = ['d/*.toml', '/etc/c/none*.toml', 'd/b.toml']").unwrap();
+        host.write("/etc/c/d/b.toml", b"").unwrap();
+        host.write("/etc/c/d/a.toml", b"").unwrap();
+        let config = load(&host, "/etc/c/config.toml").unwrap();
+        let paths: Vec<_> = config.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["/etc/c/config.toml", "/etc/c/d/a.toml", "/etc/c/d/b.toml"]);
+        host.write("/etc/c/config.toml", b"imports = ['d/c.toml']").unwrap();
+        assert_eq!(load(&host, "/etc/c/config.toml").unwrap_err().reason, Reason::ConfigUnusable);
+    }
 }

@@ -10,6 +10,7 @@ use crate::{
     deadline::{Deadline, Ended, Interrupt},
     host::Host,
     machine::Machine,
+    process::RunError,
 };
 
 /// The node, and how long it may take.
@@ -27,6 +28,22 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Runs a program of the node; if it does not end well, `step` fails for `reason`.
+    pub fn run(
+        &self,
+        program: &str,
+        args: &[&str],
+        deadline: &Deadline,
+        step: Step,
+        reason: Reason,
+    ) -> Result<String, Failure> {
+        match self.machine.run(program, args, &deadline.within(self.limits.probe)) {
+            Ok(output) => Ok(output.stdout),
+            Err(RunError::Killed { why: Ended::Interrupted, .. }) => Err(ended(step)(Ended::Interrupted)),
+            Err(error) => Err(Failure::new(step, reason, error)),
+        }
+    }
+
     /// For a step that should be brought to its end even when we are told to end.
     pub fn patient(&self, limit: Duration) -> Deadline {
         Deadline::with_grace(limit, &self.interrupt, self.limits.interrupted)

@@ -56,15 +56,17 @@ pub fn find(context: &Context<'_>, deadline: &Deadline) -> Result<Daemon, Failur
     let layout = layout(context)?;
     let pid = pid_of(context, layout.unit())?.ok_or_else(|| unsupported("containerd.service does not run"))?;
     let binary = binary(context, pid)?;
-    let output = context.machine.run(&binary, &["--version"], &deadline.within(context.limits.probe));
-    let output = output.map_err(|error| unsupported(error.to_string()))?.stdout;
+    let output = context.run(&binary, &["--version"], deadline, Step::Preflight, Reason::RuntimeUnsupported)?;
     let release = Release::parse(&output)
         .ok_or_else(|| unsupported(format!("containerd 1.6, 1.7 or 2.x is needed, this is \"{}\"", output.trim())))?;
-    let arguments = context.host.read(&format!("/proc/{pid}/cmdline")).map_err(|error| unsupported(error.to_string()))?;
+    let arguments =
+        context.host.read(&format!("/proc/{pid}/cmdline")).map_err(|error| unsupported(error.to_string()))?;
     let arguments: Vec<_> = arguments.iter().flat_map(|line| line.split('\0')).collect();
     let config = option(&arguments, &["-c", "--config"]).unwrap_or_else(|| DEFAULT_CONFIG.to_owned());
     if !config.starts_with('/') {
-        return Err(unsupported(format!("containerd was started with the relative path {config} for its configuration")));
+        return Err(unsupported(format!(
+            "containerd was started with the relative path {config} for its configuration"
+        )));
     }
     Ok(Daemon { layout, binary, release, config, address: option(&arguments, &["-a", "--address"]) })
 }

@@ -79,11 +79,24 @@ fn perform(context: &Context<'_>, task: &Task, artifacts: &Artifacts, results: &
         return Ok(());
     }
     recover::recover(context, &mut state)?;
-    let deadline = Deadline::new(context.limits.prepare, &context.interrupt);
-    let mut session = Session::open(context, state, deadline)?;
+    let mut session = open(context, &state, results)?;
     let settled = settle::settle(&mut session, task, artifacts, results);
     let cleaned = clean(&mut session);
     settled.and(cleaned)
+}
+
+/// Looks at the node. If a run before this one has left containerd unwell, its configuration is the good one again by
+/// now, and a restart is owed.
+fn open<'a>(context: &'a Context<'a>, state: &State, results: &mut Results) -> Result<Session<'a>, Failure> {
+    let deadline = || Deadline::new(context.limits.prepare, &context.interrupt);
+    match Session::open(context, state.clone(), deadline()) {
+        Err(failure) if state.restart_owed.is_some() => {
+            tracing::warn!(%failure, "containerd is not well after a run that was ended; restarting it");
+            results.restarted = true;
+            recover::revive(context, || Session::open(context, state.clone(), deadline()))
+        }
+        opened => opened,
+    }
 }
 
 fn check_task(task: &Task) -> Result<(), Failure> {
@@ -96,8 +109,13 @@ fn check_task(task: &Task) -> Result<(), Failure> {
 
 /// A Node object may stand for another machine since the task was made.
 fn check_machine(context: &Context<'_>, task: &Task) -> Result<(), Failure> {
-    let id = context.host.read("/etc/machine-id").or_fail(Step::Preflight, Reason::MachineMismatch)?;
-    let id = id.unwrap_or_default();
+    let mut id = String::new();
+    // The kubelet's order.
+    for path in ["/etc/machine-id", "/var/lib/dbus/machine-id"] {
+        if id.trim().is_empty() {
+            id = context.host.read(path).or_fail(Step::Preflight, Reason::MachineMismatch)?.unwrap_or_default();
+        }
+    }
     if id.trim() == task.machine_id.as_str() {
         return Ok(());
     }
@@ -115,7 +133,9 @@ fn is_nothing_to_do(context: &Context<'_>, task: &Task, state: &State) -> bool {
 fn clean(session: &mut Session<'_>) -> Result<(), Failure> {
     session.save()?;
     let in_use = session.in_use()?;
-    let cleaned = prune::prune(session.context.host, &session.state, &in_use)
+    let config = configuration::load(session.context.host, &session.daemon.config)?;
+    let configured = config.ours().or_fail(Step::Configure, Reason::ConfigUnusable)?;
+    let cleaned = prune::prune(session.context.host, &session.state, &in_use, &configured)
         .and_then(|()| prune::tidy(session.context.host, &mut session.state));
     if let Err(error) = cleaned {
         tracing::warn!(%error, "files that are not needed any more could not be removed");

@@ -8,16 +8,10 @@ use shim_core::{
     task::{Install, Op},
 };
 
-use super::{
-    artifact::Artifacts,
-    context::OrFail as _,
-    place,
-    prune::remove_build,
-    session::Session,
-};
+use super::{artifact::Artifacts, context::OrFail as _, place, prune::remove_build, session::Session};
 use crate::{
     cri::{Life, Origin},
-    state::Shim,
+    state::{Condemned, Shim},
 };
 
 /// An operation that is ready for containerd.
@@ -75,6 +69,7 @@ impl Session<'_> {
             Some(Err(failure)) => return Err(failure.clone()),
             None => return Err(Failure::new(Step::Fetch, Reason::NoResult, "the container fetch has not run")),
         };
+        self.check_harmless(shim, install)?;
         place::preflight(self.context.host, artifact)?;
         self.check_handler(shim, &install.handler)?;
         let runtime = self.runtime(shim, install);
@@ -121,6 +116,12 @@ impl Session<'_> {
         Ok(u32::try_from(pods).unwrap_or(u32::MAX))
     }
 
+    /// Remembers that containerd has ended of a build.
+    pub fn condemn(&mut self, shim: &ShimName, build: &Build) {
+        let condemned = Condemned { build: build.clone(), release: self.daemon.release.to_string() };
+        self.state.condemned.insert(shim.clone(), condemned);
+    }
+
     /// Undoes the placing of a build that did not work. What does not work is added to the failure.
     pub fn withdraw(&mut self, shim: &ShimName, build: &Build, failure: Failure) -> Failure {
         match self.take_back(shim, build) {
@@ -133,7 +134,7 @@ impl Session<'_> {
     }
 
     fn take_back(&mut self, shim: &ShimName, build: &Build) -> Result<(), Failure> {
-            let known = self.state.shims.get(shim);
+        let known = self.state.shims.get(shim);
         let applied = known.and_then(|known| known.applied.clone());
         let previous = known.and_then(|known| known.previous.clone());
         place::switch(self.context.host, shim, applied.as_ref()).or_fail(Step::RollBack, Reason::DirectoryUnusable)?;

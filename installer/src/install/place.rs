@@ -1,5 +1,5 @@
 //! The binary into its directory, and the link onto it; and back again.
-use std::{fs::File, io};
+use std::{fs::File, io, os::unix::fs::PermissionsExt as _};
 
 use rustix::fs::{StatVfs, StatVfsMountFlags, statvfs};
 use shim_core::{
@@ -79,17 +79,18 @@ pub fn place(
     let path = format!("{directory}/{}", file_name(shim));
     host.make_directory(&directory).or_fail(Step::Place, Reason::DirectoryUnusable)?;
     if !is_there(host, &path, artifact).or_fail(Step::Place, Reason::DirectoryUnusable)? {
-        let copied = host.write_with(&path, |file| artifact.copy_to(file));
+        let copied = host.write_program(&path, |file| artifact.copy_to(file));
         copied.or_fail(Step::Place, Reason::DirectoryUnusable)?;
     }
-    host.set_mode(&path, 0o755).or_fail(Step::Place, Reason::DirectoryUnusable)?;
-    let ran = context.machine.run(&path, &["-v"], &deadline.within(context.limits.probe));
-    ran.map(drop).or_fail(Step::Place, Reason::BinaryDoesNotRun)
+    context.run(&path, &["-v"], deadline, Step::Place, Reason::BinaryDoesNotRun).map(drop)
 }
 
 fn is_there(host: &Host, path: &str, artifact: &Artifact) -> io::Result<bool> {
     match File::open(host.path(path)) {
-        Ok(file) => Ok(digest(file)? == artifact.sha256.as_str()),
+        Ok(file) => {
+            let executable = file.metadata()?.permissions().mode() & 0o111 == 0o111;
+            Ok(executable && digest(file)? == artifact.sha256.as_str())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }

@@ -2,11 +2,12 @@
 use std::{collections::BTreeSet, fs, io};
 
 use shim_core::{
+    containerd::runtime::Runtimes,
     names::{Build, ShimName},
     task::SHIM_DIR,
 };
 
-use super::place::{build_directory, directory};
+use super::place::{build_directory, directory, runtime_type};
 use crate::{
     host::{Host, HostError},
     state::{State, path as state_path},
@@ -71,8 +72,8 @@ fn recorded(host: &Host, state_directory: &str) -> Result<BTreeSet<String>, Host
 }
 
 /// Removes builds of known Shims that are neither in force, nor the one before, nor in use; and whatever is left of
-/// Shims that are not on the node any more.
-pub fn prune(host: &Host, state: &State, in_use: &InUse) -> Result<(), HostError> {
+/// Shims that are not on the node any more. What the configuration names stays, even if the state was lost.
+pub fn prune(host: &Host, state: &State, in_use: &InUse, configured: &Runtimes) -> Result<(), HostError> {
     for name in host.list(SHIM_DIR)? {
         let Ok(shim) = name.parse::<ShimName>() else { continue };
         match state.shims.get(&shim) {
@@ -82,6 +83,7 @@ pub fn prune(host: &Host, state: &State, in_use: &InUse) -> Result<(), HostError
                     remove_build(host, &shim, build, in_use)?;
                 }
             }
+            None if configured.values().any(|runtime| runtime.runtime_type == runtime_type(&shim)) => {}
             None => remove_shim(host, &shim, in_use)?,
         }
     }

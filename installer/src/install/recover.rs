@@ -8,10 +8,14 @@ use shim_core::report::{Failure, Reason, Step};
 
 use super::{
     configuration::{clear_check, restore},
-    context::{Context, OrFail as _},
+    context::{Context, OrFail as _, ended},
+    discover::Layout,
     place::{build_directory, link, switch},
 };
-use crate::{cri::{Cri, Origin}, state::State};
+use crate::{
+    cri::{Cri, Origin},
+    state::State,
+};
 
 /// Undoes what is not verified.
 pub fn recover(context: &Context<'_>, state: &mut State) -> Result<(), Failure> {
@@ -33,6 +37,16 @@ pub fn recover(context: &Context<'_>, state: &mut State) -> Result<(), Failure> 
     // What was never verified is not on the node; its files go with the strays at the end of this run.
     state.shims.retain(|_, known| known.applied.is_some());
     Ok(())
+}
+
+/// Restarts containerd and waits until it can be worked with.
+pub fn revive<T>(context: &Context<'_>, mut open: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let deadline = context.patient(context.limits.verify);
+    let restarted = context.machine.restart(Layout::Plain.unit(), &deadline);
+    restarted.or_fail(Step::Restart, Reason::RestartFailed)?;
+    let mut last = None;
+    let opened = deadline.poll(|| open().map_err(|failure| last = Some(failure)).ok());
+    opened.map_err(|why| last.unwrap_or_else(|| ended(Step::Verify)(why)))
 }
 
 /// Removes throw-away sandboxes that a killed run has left.

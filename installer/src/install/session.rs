@@ -5,7 +5,8 @@ use shim_core::{
     containerd::{
         edit::{Change, Config},
         effective::{Effective, judge},
-        runtime::{Runtime, Runtimes},
+        release::Style,
+        runtime::{Runtime, Runtimes, mixed_array},
     },
     names::{Handler, ShimName},
     report::{Failure, Reason, Step},
@@ -22,9 +23,9 @@ use super::{
     verify::Expected,
 };
 use crate::{
-    cri::{Cri, Status},
+    cri::{Cri, Readiness, Status},
     deadline::Deadline,
-    state::State,
+    state::{Condemned, State},
 };
 
 /// Default of containerd.
@@ -49,8 +50,18 @@ pub struct Session<'a> {
     pub base: Effective,
     /// What containerd makes of it.
     pub live: Effective,
+    past: Past,
     /// Until when everything before a restart must be done.
     pub deadline: Deadline,
+}
+
+/// How the run before this one ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Past {
+    /// With a verdict on the daemon.
+    Settled,
+    /// Between an edit and the verdict: what the daemon serves now may lack what it served before.
+    CutShort,
 }
 
 /// The files that have to change, and what they will mean.
@@ -76,10 +87,23 @@ impl<'a> Session<'a> {
         let version = cri.version().or_fail(Step::Preflight, Reason::RuntimeUnsupported)?;
         tracing::info!(version, release = %daemon.release, config = daemon.config, "found containerd");
         let status = cri.status().or_fail(Step::Preflight, Reason::RuntimeNotReady)?;
-        let session = Self { context, state, daemon, cri, status, config, base, live, deadline };
+        let past = if state.restart_owed.is_some() { Past::CutShort } else { Past::Settled };
+        let session = Self { context, state, daemon, cri, status, config, base, live, past, deadline };
+        session.check_ready()?;
         session.check_own_pod()?;
         clear_probes(session.cri.as_ref());
         Ok(session)
+    }
+
+    /// One that is unwell already could not be told from one that we made unwell.
+    fn check_ready(&self) -> Result<(), Failure> {
+        match &self.status.readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::NotReady(why) => {
+                let message = format!("containerd was not ready before anything was changed: {why}");
+                Err(Failure::new(Step::Preflight, Reason::RuntimeNotReady, message))
+            }
+        }
     }
 
     /// Another containerd than the one that runs this Pod is not the one that runs the node's pods.
@@ -104,6 +128,35 @@ impl<'a> Session<'a> {
         let copied = self.base.systemd_cgroup().then(|| ("SystemdCgroup".to_owned(), OptionValue::Bool(true)));
         let options = install.options.clone().unwrap_or_else(|| Options::from_iter(copied));
         Runtime { runtime_type: runtime_type(shim), options }
+    }
+
+    /// Refuses what is known to make containerd end.
+    pub fn check_harmless(&self, shim: &ShimName, install: &Install) -> Result<(), Failure> {
+        let refuse = |message: String| Err(Failure::new(Step::Preflight, Reason::ConfigRejected, message));
+        let release = self.daemon.release;
+        let known = Condemned { build: install.build.clone(), release: release.to_string() };
+        if self.state.condemned.get(shim) == Some(&known) {
+            return refuse(format!(
+                "containerd {release} ended when this build was tried; change the Shim or remove it"
+            ));
+        }
+        let mixed = install.options.as_ref().and_then(mixed_array);
+        match mixed.filter(|_| release.style() == Style::InPlace) {
+            Some(name) => {
+                refuse(format!("containerd {release} ends of arrays of different types, as in the option {name}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the daemon still is the process that it was when `pid` was asked for.
+    pub fn is_alive(&self, pid: Option<u32>) -> bool {
+        self.cri.version().is_ok() && self.pid() == pid
+    }
+
+    /// The daemon's process.
+    pub fn pid(&self) -> Option<u32> {
+        self.context.machine.main_pid(self.daemon.layout.unit()).ok().flatten()
     }
 
     /// Refuses a handler that others have defined, or another Shim of ours.
@@ -134,7 +187,12 @@ impl<'a> Session<'a> {
     /// Handlers of ours that belong to `shim`.
     pub fn handlers_of(&self, shim: &ShimName) -> Result<BTreeSet<Handler>, Failure> {
         let own = runtime_type(shim);
-        Ok(self.ours()?.into_iter().filter(|(_, runtime)| runtime.runtime_type == own).map(|(handler, _)| handler).collect())
+        Ok(self
+            .ours()?
+            .into_iter()
+            .filter(|(_, runtime)| runtime.runtime_type == own)
+            .map(|(handler, _)| handler)
+            .collect())
     }
 
     /// Our runtimes once the Shims in `gone` have left and those in `wanted` are there.
@@ -152,7 +210,10 @@ impl<'a> Session<'a> {
         // Somebody's copy of a whole CRI section may hold our table: it is there, and must not be written twice.
         let mut written = runtimes.clone();
         written.retain(|handler, runtime| self.base.runtime(handler.as_str()).as_ref() != Some(runtime));
-        let changes = self.config.edit(self.daemon.release.style(), &written, &self.base.all()).or_fail(Step::Configure, Reason::ConfigUnusable)?;
+        let changes = self
+            .config
+            .edit(self.daemon.release.style(), &written, &self.base.all())
+            .or_fail(Step::Configure, Reason::ConfigUnusable)?;
         let after = configuration::effective(self.context, &self.daemon, &self.config, &changes, &self.deadline)?;
         judge(&self.base, &after, &runtimes).or_fail(Step::Configure, Reason::ConfigRejected)?;
         // The same meaning in other words is no reason to write; without ours, the bytes must be those from before us.
@@ -162,29 +223,51 @@ impl<'a> Session<'a> {
 
     /// Whether the daemon has loaded something else for `handlers` than `plan` says.
     pub fn restart_due(&self, plan: &Plan, handlers: &BTreeSet<Handler>) -> bool {
+        if self.lost_by_a_killed_run(plan) {
+            return true;
+        }
         let Some(loaded) = &self.status.loaded else {
-            return !plan.changes.is_empty() || self.state.restart_owed.is_some();
+            return !plan.changes.is_empty() || self.past == Past::CutShort;
         };
         handlers.iter().any(|handler| {
             // Who does not configure it is not asked: it may be somebody else's after all.
             let wanted = plan.runtimes.get(handler).cloned().or_else(|| plan.after.runtime(handler.as_str()));
-            loaded.get(handler.as_str()) != wanted.as_ref()
+            match (wanted, loaded.get(handler.as_str())) {
+                (Some(wanted), Some(loaded)) => !wanted.is_loaded_as(loaded),
+                (wanted, loaded) => wanted.is_some() || loaded.is_some(),
+            }
         })
+    }
+
+    /// A run that ended between its restart and its verdict may have cost handlers of others.
+    fn lost_by_a_killed_run(&self, plan: &Plan) -> bool {
+        let lost = || plan.after.handlers().iter().any(|handler| !self.status.handlers.contains(handler));
+        self.past == Past::CutShort && lost()
+    }
+
+    /// The handlers that must not be lost. After a run that was killed the daemon's word is worth nothing.
+    fn to_keep(&self) -> BTreeSet<String> {
+        let configured: BTreeSet<_> = self.live.handlers().into_iter().collect();
+        if self.past == Past::CutShort {
+            configured
+        } else {
+            self.status.handlers.intersection(&configured).cloned().collect()
+        }
     }
 
     /// What has to be true after a restart with `plan`.
     pub fn expected(&self, plan: &Plan) -> Expected {
         let served: BTreeSet<_> = plan.runtimes.keys().map(ToString::to_string).collect();
         let configured: BTreeSet<_> = plan.after.handlers().into_iter().collect();
-        let kept = self.status.handlers.intersection(&configured).filter(|handler| !served.contains(*handler));
-        let gone = self.live.handlers().into_iter().filter(|handler| !configured.contains(handler));
-        Expected { kept: kept.cloned().collect(), gone: gone.collect(), served }
+        let kept =
+            self.to_keep().into_iter().filter(|name| configured.contains(name) && !served.contains(name)).collect();
+        let gone = self.live.handlers().into_iter().filter(|handler| !configured.contains(handler)).collect();
+        Expected { served, kept, gone }
     }
 
     /// What has to be true after a restart with the configuration of the start.
     pub fn expected_before(&self) -> Expected {
-        let configured: BTreeSet<_> = self.live.handlers().into_iter().collect();
-        Expected { kept: self.status.handlers.intersection(&configured).cloned().collect(), ..Expected::default() }
+        Expected { kept: self.to_keep(), ..Expected::default() }
     }
 
     /// What running shims need.
@@ -208,7 +291,8 @@ impl<'a> Session<'a> {
 fn rejects_its_own(failure: Failure) -> Failure {
     match failure.reason {
         Reason::ConfigRejected => {
-            let message = format!("containerd rejects its configuration as it is; repair it first: {}", failure.message);
+            let message =
+                format!("containerd rejects its configuration as it is; repair it first: {}", failure.message);
             Failure::new(Step::Configure, Reason::ConfigUnusable, message)
         }
         _ => failure,

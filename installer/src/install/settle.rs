@@ -12,12 +12,15 @@
 //! label says `ready`; containerd was measured to serve everything else as before with such a handler; while a second
 //! restart would end running pods once more, and a failing Shim that is tried again and again would do so each time. A
 //! next try finds the handler loaded as it needs it, so it costs no restart at all.
+//!
+//! If containerd itself has ended of a sandbox, it is started again without the handler, and the build is not tried
+//! again on this node with this release of containerd.
 use std::collections::{BTreeMap, BTreeSet};
 
 use shim_core::{
     containerd::runtime::Runtimes,
     names::{Handler, ShimName},
-    report::{Failure, Outcome, Step},
+    report::{Failure, Outcome, Reason, Step},
     task::Task,
 };
 
@@ -69,10 +72,10 @@ fn bring_about(session: &mut Session<'_>, ready: &[Ready], results: &mut Results
         Err(stopped) => return Err(failed(session, stopped, results)),
     }
     let disrupted = if due { disrupted(session, &before) } else { 0 };
-    let broken = probe(session, ready);
-    if !broken.is_empty() {
+    let probes = probe(session, ready);
+    if !probes.broken.is_empty() {
         results.log = session.daemon_log();
-        take_out(session, ready, &plan, &broken, results)?;
+        take_out(session, ready, &plan, &probes, results)?;
     }
     session.state.restart_owed = None;
     Ok(disrupted)
@@ -85,18 +88,47 @@ fn failed(session: &mut Session<'_>, stopped: Stopped, results: &mut Results) ->
     session.roll_back(stopped)
 }
 
+/// What the throw-away sandboxes have shown.
+struct Probes {
+    broken: BTreeMap<ShimName, Failure>,
+    daemon: Daemon,
+}
+
+/// What became of containerd under the probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Daemon {
+    Lives,
+    /// It may have been started again by systemd, with the handler that it ended of.
+    Ended,
+}
+
 /// Runs a throw-away sandbox for each installed handler; also on an upgrade, which restarts nothing.
-fn probe(session: &Session<'_>, ready: &[Ready]) -> BTreeMap<ShimName, Failure> {
-    let mut broken = BTreeMap::new();
+fn probe(session: &mut Session<'_>, ready: &[Ready]) -> Probes {
+    let mut probes = Probes { broken: BTreeMap::new(), daemon: Daemon::Lives };
+    // One limit for all: a shim that hangs must not make the whole run outlive its Job.
+    let deadline = session.context.patient(session.context.limits.verify);
+    let pid = session.pid();
     for operation in ready {
-        let Kind::Install { handler, .. } = &operation.kind else { continue };
-        let probed = verify::probe(session.cri.as_ref(), handler.as_str(), session.base.systemd_cgroup());
-        if let Err(failure) = probed {
-            tracing::error!(%failure, shim = %operation.shim, "the throw-away sandbox failed");
-            broken.insert(operation.shim.clone(), failure);
+        let Kind::Install { handler, build, .. } = &operation.kind else { continue };
+        let result = match probes.daemon {
+            Daemon::Lives => {
+                verify::probe(session.cri.as_ref(), handler.as_str(), session.base.systemd_cgroup(), &deadline)
+            }
+            Daemon::Ended => Err(untried()),
+        };
+        let Err(failure) = result else { continue };
+        tracing::error!(%failure, shim = %operation.shim, "the throw-away sandbox failed");
+        probes.broken.insert(operation.shim.clone(), failure);
+        if probes.daemon == Daemon::Lives && !session.is_alive(pid) {
+            probes.daemon = Daemon::Ended;
+            session.condemn(&operation.shim, build);
         }
     }
-    broken
+    probes
+}
+
+fn untried() -> Failure {
+    Failure::new(Step::Verify, Reason::SandboxFailed, "another shim of this task made containerd end; not tried yet")
 }
 
 /// Takes the operations in `broken` out again, see the module.
@@ -104,16 +136,18 @@ fn take_out(
     session: &mut Session<'_>,
     ready: &[Ready],
     full: &Plan,
-    broken: &BTreeMap<ShimName, Failure>,
+    probes: &Probes,
     results: &mut Results,
 ) -> Result<(), Failure> {
+    let broken = &probes.broken;
     for (operation, failure) in ready.iter().filter_map(|operation| Some((operation, broken.get(&operation.shim)?))) {
         let failure = undo(session, operation, failure);
         results.outcomes.insert(operation.shim.clone(), Outcome::Failed(failure));
     }
     let good: Vec<_> = ready.iter().filter(|operation| !broken.contains_key(&operation.shim)).cloned().collect();
-    let progress = if results.restarted { Progress::Restarted } else { Progress::Written };
-    match reduce(session, &good, full) {
+    let restarted = results.restarted || probes.daemon == Daemon::Ended;
+    let progress = if restarted { Progress::Restarted } else { Progress::Written };
+    match reduce(session, &good, full, probes.daemon) {
         Ok(Restart::Due) => results.restarted = true,
         Ok(Restart::NotDue) => {}
         Err(failure) => return Err(failed(session, Stopped { failure, progress }, results)),
@@ -122,14 +156,15 @@ fn take_out(
 }
 
 /// From the full edit to that of the good operations alone.
-fn reduce(session: &mut Session<'_>, good: &[Ready], full: &Plan) -> Result<Restart, Failure> {
+fn reduce(session: &mut Session<'_>, good: &[Ready], full: &Plan, daemon: Daemon) -> Result<Restart, Failure> {
     session.deadline = session.context.patient(session.context.limits.prepare);
     // A plan is made for the files as they were at the start.
     session.put_back()?;
     let plan = session.plan(session.target(&removed(good), &wanted(good))?)?;
     session.write(&plan)?;
     // A table that stays, and is loaded in another form.
-    if plan.runtimes.iter().all(|(handler, runtime)| full.runtimes.get(handler) == Some(runtime)) {
+    let as_loaded = plan.runtimes.iter().all(|(handler, runtime)| full.runtimes.get(handler) == Some(runtime));
+    if as_loaded && daemon == Daemon::Lives {
         return Ok(Restart::NotDue);
     }
     session.restart_for(&plan)?;
@@ -148,6 +183,7 @@ fn finish(session: &mut Session<'_>, ready: &[Ready], disrupted: u32, results: &
 }
 
 fn record(session: &mut Session<'_>, operation: &Ready) {
+    session.state.condemned.remove(&operation.shim);
     let shims = &mut session.state.shims;
     let old = shims.remove(&operation.shim);
     if let Kind::Install { build, handler, runtime } = &operation.kind {

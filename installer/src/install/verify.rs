@@ -6,10 +6,13 @@ use std::{
 
 use shim_core::report::{Failure, Reason, Step};
 
-use super::{context::Context, discover::Daemon};
+use super::{
+    context::{Context, OrFail as _, ended},
+    discover::Daemon,
+};
 use crate::{
     cri::{Cri, CriError, Life, Origin, Readiness, Status},
-    deadline::Ended,
+    deadline::{Deadline, Ended},
 };
 
 /// What must be true of the handlers after a restart.
@@ -23,41 +26,64 @@ pub struct Expected {
     pub gone: BTreeSet<String>,
 }
 
+/// What one look at the daemon has shown.
+enum Look {
+    Well,
+    /// It may still come.
+    NotYet(Failure),
+    /// It will not come by waiting.
+    Never(Failure),
+}
+
 /// Waits until containerd is as expected, and stays so for a while.
 pub fn wait(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, expected: &Expected) -> Result<(), Failure> {
     let deadline = context.patient(context.limits.verify);
-    let mut last = Failure::new(Step::Verify, Reason::RuntimeNotReady, "CRI was not asked");
-    // The daemon must be one and the same process all the time: one that dies and is started again answers in between.
-    let mut good: Option<(u32, Instant)> = None;
-    let stable = deadline.poll(|| match look(context, daemon, cri, expected) {
-        Ok(pid) => {
-            let since = good.filter(|(before, _)| *before == pid).map_or_else(Instant::now, |(_, since)| since);
-            good = Some((pid, since));
-            (since.elapsed() >= context.limits.stable).then_some(())
+    let mut last = not_ready("CRI was not asked");
+    // One and the same process all the time: one that ends and is started again answers in between.
+    let pid = pid(context, daemon)?;
+    let mut well_since = None;
+    let verdict = deadline.poll(|| match look(context, daemon, cri, expected, pid) {
+        Look::Well => {
+            let since = *well_since.get_or_insert_with(Instant::now);
+            (since.elapsed() >= context.limits.stable).then_some(Ok(()))
         }
-        Err(failure) => {
-            (good, last) = (None, failure);
+        Look::NotYet(failure) => {
+            (well_since, last) = (None, failure);
             None
         }
+        Look::Never(failure) => Some(Err(failure)),
     });
-    stable.map_err(|why| if why == Ended::Interrupted { interrupted(&last) } else { last })
+    verdict.unwrap_or_else(|why| Err(if why == Ended::Interrupted { interrupted(&last) } else { last }))
 }
 
 fn interrupted(last: &Failure) -> Failure {
-    Failure::new(Step::Verify, Reason::Interrupted, format!("told to end while waiting for containerd: {}", last.message))
+    let message = format!("told to end while waiting for containerd: {}", last.message);
+    Failure::new(Step::Verify, Reason::Interrupted, message)
 }
 
-/// One look; the daemon's process id if all is well.
-fn look(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, expected: &Expected) -> Result<u32, Failure> {
-    let not_ready = |message: String| Failure::new(Step::Verify, Reason::RuntimeNotReady, message);
-    cri.version().map_err(|error| not_ready(error.to_string()))?;
-    let status = cri.status().map_err(|error| not_ready(error.to_string()))?;
-    if let Readiness::NotReady(why) = &status.readiness {
-        return Err(not_ready(format!("RuntimeReady is false: {why}")));
+fn not_ready(message: impl std::fmt::Display) -> Failure {
+    Failure::new(Step::Verify, Reason::RuntimeNotReady, message)
+}
+
+fn pid(context: &Context<'_>, daemon: &Daemon) -> Result<Option<u32>, Failure> {
+    context.machine.main_pid(daemon.layout.unit()).map_err(not_ready)
+}
+
+fn look(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, expected: &Expected, first: Option<u32>) -> Look {
+    match pid(context, daemon) {
+        Ok(pid) if pid.is_none() || pid != first => return Look::Never(not_ready("containerd ended after its start")),
+        Ok(_) => {}
+        Err(failure) => return Look::NotYet(failure),
     }
-    handlers(&status, expected)?;
-    let pid = context.machine.main_pid(daemon.layout.unit()).map_err(|error| not_ready(error.to_string()))?;
-    pid.ok_or_else(|| not_ready("containerd does not run".to_owned()))
+    let status = match cri.version().and_then(|_| cri.status()) {
+        Ok(status) => status,
+        Err(error) => return Look::NotYet(not_ready(error)),
+    };
+    if let Readiness::NotReady(why) = &status.readiness {
+        return Look::NotYet(not_ready(format!("RuntimeReady is false: {why}")));
+    }
+    // A daemon has its handlers from its start on.
+    handlers(&status, expected).map_or_else(Look::Never, |()| Look::Well)
 }
 
 fn handlers(status: &Status, expected: &Expected) -> Result<(), Failure> {
@@ -108,11 +134,11 @@ pub fn disrupted(cri: &dyn Cri, before: &Snapshot) -> Result<u32, CriError> {
     Ok(u32::try_from(pods.len()).unwrap_or(u32::MAX))
 }
 
-/// Starts a throw-away sandbox with each handler, the surest proof that it works short of a pod.
-pub fn probe(cri: &dyn Cri, handler: &str, systemd_cgroup: bool) -> Result<(), Failure> {
-    let failure = |error: CriError| Failure::new(Step::Verify, Reason::SandboxFailed, error);
-    let parent = probe_parent(cri, systemd_cgroup).map_err(failure)?;
-    let sandbox = cri.run_probe(handler, &parent).map_err(failure)?;
+/// Starts a throw-away sandbox with a handler, the surest proof that it works short of a pod.
+pub fn probe(cri: &dyn Cri, handler: &str, systemd_cgroup: bool, deadline: &Deadline) -> Result<(), Failure> {
+    deadline.check().map_err(ended(Step::Verify))?;
+    let parent = probe_parent(cri, systemd_cgroup).or_fail(Step::Verify, Reason::SandboxFailed)?;
+    let sandbox = cri.run_probe(handler, &parent, deadline.left()).or_fail(Step::Verify, Reason::SandboxFailed)?;
     if let Err(error) = cri.remove_sandbox(&sandbox) {
         tracing::warn!(%error, sandbox, "a throw-away sandbox could not be removed; the kubelet will");
     }
@@ -153,7 +179,10 @@ mod tests {
             ("/kubepods/pod3c1a", "/kubepods"),
             ("kubepods-besteffort-pod3c1a.slice", "kubepods-besteffort.slice"),
             ("kubepods-pod3c1a.slice", "kubepods.slice"),
-            ("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod3c1a.slice", "/kubepods.slice/kubepods-besteffort.slice"),
+            (
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod3c1a.slice",
+                "/kubepods.slice/kubepods-besteffort.slice",
+            ),
             ("/elsewhere", "/elsewhere"),
         ] {
             assert_eq!(above_pod(pod), parent);

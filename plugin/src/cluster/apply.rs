@@ -1,14 +1,21 @@
 //! Writing: server-side apply and delete for objects of any kind.
+use std::time::Duration;
+
 use kube::{
     Api,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
     core::{GroupVersionKind, Status},
 };
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::{Cluster, found, is_not_found};
 use crate::{cli::values::DryRun, exit::Failure, spec::FIELD_MANAGER};
 
+/// So long what is deleted may take to go: a namespace takes the longest.
+const GONE: Duration = Duration::from_secs(120);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Fields of a conflict that are named; the rest is counted.
 const FIELDS: usize = 2;
 
@@ -84,6 +91,22 @@ impl Cluster {
             Err(error) if is_not_found(&error) => Ok(false),
             Err(error) => Err(self.failure(&error)),
         }
+    }
+
+    /// Waits until an object that is deleted is gone: who asks for the next thing would meet what is left of it.
+    pub async fn wait_gone(&self, object: &Value) -> Result<(), Failure> {
+        let deadline = Instant::now() + GONE;
+        while self.find(object).await?.is_some() {
+            if Instant::now() >= deadline {
+                return Err(Failure::error(format!(
+                    "{} is deleted but still there after {} s; something in it does not go",
+                    reference(object),
+                    GONE.as_secs()
+                )));
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
     }
 
     fn api_of(&self, object: &Value) -> Result<Api<DynamicObject>, Failure> {

@@ -123,6 +123,10 @@ fn verdict(theirs: Option<&str>, ours: &str) -> Result<(), Failure> {
 }
 
 async fn put(app: &App<'_>, cluster: &Cluster, mut manifest: Value, args: &InitArgs) -> Result<Value, Failure> {
+    if args.change.dry_run == DryRun::None && is_going(cluster, &manifest).await? {
+        app.console.note(&format!("waiting until the old {} is gone", cluster::reference(&manifest)));
+        cluster.wait_gone(&manifest).await?;
+    }
     if manifest["kind"] == "Namespace" {
         respect_namespace(cluster, &mut manifest).await?;
     }
@@ -158,6 +162,11 @@ async fn respect_namespace(cluster: &Cluster, manifest: &mut Value) -> Result<()
         labels.retain(|key, _| key.starts_with("pod-security.kubernetes.io/"));
     }
     Ok(())
+}
+
+/// Nothing can be put into a namespace that is being deleted.
+async fn is_going(cluster: &Cluster, manifest: &Value) -> Result<bool, Failure> {
+    Ok(cluster.find(manifest).await?.is_some_and(|live| live.metadata.deletion_timestamp.is_some()))
 }
 
 async fn wait_established(cluster: &Cluster) -> Result<(), Failure> {

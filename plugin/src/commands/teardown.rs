@@ -33,8 +33,14 @@ pub async fn run(app: &App<'_>, args: &TeardownArgs) -> Result<Exit, Failure> {
         let_go(&cluster, name).await?;
         app.console.line(&format!("{}/{name} orphaned", crate::spec::TYPE))?;
     }
+    let mut removed = Vec::new();
     for object in objects(&cluster, args)? {
-        remove(app, &cluster, &object).await?;
+        if remove(app, &cluster, &object).await? == Removed::Yes {
+            removed.push(object);
+        }
+    }
+    for object in &removed {
+        cluster.wait_gone(object).await?;
     }
     Ok(Exit::Done)
 }
@@ -70,17 +76,24 @@ fn objects(cluster: &Cluster, args: &TeardownArgs) -> Result<Vec<Value>, Failure
     Ok(all)
 }
 
+/// Whether an object was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Yes,
+    No,
+}
+
 /// Only what carries our label; somebody else's object of that name stays.
-async fn remove(app: &App<'_>, cluster: &Cluster, object: &Value) -> Result<(), Failure> {
-    let Some(live) = cluster.find(object).await? else { return Ok(()) };
+async fn remove(app: &App<'_>, cluster: &Cluster, object: &Value) -> Result<Removed, Failure> {
+    let Some(live) = cluster.find(object).await? else { return Ok(Removed::No) };
     if !is_ours(&live) {
         app.console.note(&format!("{} was not made by kubectl-shim and stays", reference(object)));
-        return Ok(());
+        return Ok(Removed::No);
     }
     if cluster.delete(object, &DeleteParams::background()).await? {
         app.console.line(&format!("{} deleted", reference(object)))?;
     }
-    Ok(())
+    Ok(Removed::Yes)
 }
 
 fn is_ours(object: &DynamicObject) -> bool {

@@ -1,4 +1,4 @@
-//! Building the product: release binaries, and the context of the image.
+//! Building the product: its binaries, and the context of the image.
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -14,7 +14,7 @@ use crate::tool::{cargo, run, target_dir, workspace};
 /// Debian packages whose files the image has: libc with its name service modules, and CA certificates.
 const IMAGE_PACKAGES: [&str; 3] = ["libc6", "libgcc-s1", "ca-certificates"];
 
-/// The release binaries.
+/// The binaries.
 #[derive(Debug, Clone)]
 pub struct Product {
     /// kubectl-shim
@@ -25,13 +25,31 @@ pub struct Product {
     pub installer: PathBuf,
 }
 
-/// Builds the release binaries. The installer alone, so that it does not get the features that the others need.
-pub fn product(report: &Reporter) -> Result<Product> {
-    report.step("building plugin and controller", || {
-        cargo(".", &["build", "--release", "--quiet", "-p", "kubectl-shim", "-p", "shim-controller"])
-    })?;
-    report.step("building the installer", || cargo(".", &["build", "--release", "--quiet", "-p", "shim-installer"]))?;
-    let binary = |name: &str| target_dir().join("release").join(name);
+/// How the binaries are built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As the unit tests are: what they have compiled is used again.
+    Dev,
+    /// As users get them.
+    Release,
+}
+
+/// Builds the binaries.
+pub fn product(profile: Profile, report: &Reporter) -> Result<Product> {
+    let build = |title: &str, args: &[&str]| report.step(title, || cargo(".", &[&["build", "--quiet"], args].concat()));
+    let folder = match profile {
+        Profile::Dev => {
+            build("building the product", &["--workspace", "--bins"])?;
+            "debug"
+        }
+        // The installer alone, so that it does not get the features that the others need.
+        Profile::Release => {
+            build("building plugin and controller", &["--release", "-p", "kubectl-shim", "-p", "shim-controller"])?;
+            build("building the installer", &["--release", "-p", "shim-installer"])?;
+            "release"
+        }
+    };
+    let binary = |name: &str| target_dir().join(folder).join(name);
     Ok(Product {
         plugin: binary("kubectl-shim"),
         controller: binary("shim-controller"),
@@ -66,6 +84,7 @@ pub fn image_context(product: &Product) -> Result<PathBuf> {
 fn place(binary: &Path, folder: &Path) -> Result<()> {
     let name = binary.file_name().context("a binary without a name")?;
     fs::copy(binary, folder.join(name)).with_context(|| binary.display().to_string())?;
+    run(Command::new("strip").arg(folder.join(name)))?;
     fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755))?;
     Ok(())
 }
@@ -77,7 +96,11 @@ fn image_root(root: &Path) -> Result<()> {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder)?;
     }
-    run(Command::new("apt-get").args(["-qq", "download"]).args(IMAGE_PACKAGES).current_dir(&packages))?;
+    let mut download = Command::new("apt-get");
+    download.args(["-qq", "download", "-o", "APT::Sandbox::User=root"]).args(IMAGE_PACKAGES).current_dir(&packages);
+    // A machine that has all packages may have no lists.
+    run(&mut download)
+        .or_else(|_| run(Command::new("apt-get").args(["-qq", "update"])).and_then(|()| run(&mut download)))?;
     for package in fs::read_dir(&packages)? {
         run(Command::new("dpkg-deb").arg("-x").arg(package?.path()).arg(root))?;
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use shim_cluster::{Cluster, FileServer, Node, Paths, Reporter, UpOptions, install_packages, up};
 
 use crate::{
-    Artifacts, Product, ShimManifest, image_context, product,
+    Artifacts, Product, Profile, ShimManifest, image_context, product,
     tool::{target_dir, workspace},
     wasmi_shim,
 };
@@ -49,10 +49,10 @@ pub struct Answer {
 
 impl Lab {
     /// Builds, boots, loads and serves what is not there yet.
-    pub fn start(report: &Reporter) -> Result<Self> {
+    pub fn start(profile: Profile, report: &Reporter) -> Result<Self> {
         install_packages(report)?;
         let paths = Paths::of_this_workspace();
-        let product = product(report)?;
+        let product = product(profile, report)?;
         let wasmi = wasmi_shim(report)?;
         let cluster = up(&paths, &UpOptions::default(), report)?;
         let context = image_context(&product)?;

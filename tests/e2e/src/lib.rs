@@ -9,7 +9,7 @@ mod manifest;
 mod tool;
 
 pub use artifacts::{Artifact, Artifacts, Packing};
-pub use build::{Product, image_context, product, wasmi_shim};
+pub use build::{Product, Profile, image_context, product, wasmi_shim};
 pub use lab::{Answer, Lab, ROLLOUT};
 pub use manifest::{ShimManifest, wasm_pod};
 pub use shim_cluster::{Paths, Reporter};

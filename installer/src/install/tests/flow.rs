@@ -1,13 +1,13 @@
 //! What a task does to a node.
 use std::collections::BTreeMap;
 
-use shim_core::{names::Build, report::Outcome, task::Op};
+use shim_core::{names::Build, task::Op};
 
 use super::{
     node::{CONFIG, Node, WithOurs},
-    recipe::{BROKEN, DOES_NOT_RUN, GOOD, add, assert_words, build, remove, run, run_in, task},
+    recipe::{BROKEN, DEADLY, DOES_NOT_RUN, GOOD, add, assert_words, build, remove, run, run_in, task},
 };
-use crate::deadline::Interrupt;
+use crate::{cri::Origin, deadline::Interrupt};
 
 pub(super) const V1_7: &str = "containerd github.com/containerd/containerd 1.7.24 x";
 pub(super) const V2: &str = "containerd github.com/containerd/containerd/v2 v2.2.9 x";
@@ -47,6 +47,24 @@ fn a_repeat_changes_nothing_and_restarts_nothing() {
             assert_words(&run(&node, &task([remove("spin")])), &[("spin", "done 0")]);
         }
         assert_eq!(node.restarts(), 2);
+    }
+}
+
+#[test]
+fn the_same_meaning_in_other_words_is_left_as_it_is() {
+    for (version, config) in NODES {
+        let node = Node::new(version, config);
+        run(&node, &task([add("spin", GOOD)]));
+        for path in [CONFIG, "/etc/containerd/conf.d/kubectl-shim.toml"] {
+            let text = node.host.read(path).unwrap().unwrap_or_default();
+            if let Some((head, tail)) = text.split_once("  runtime_type = \"/opt/shim") {
+                let reworded = format!("{head}# a word\n  runtime_type = \"/opt/shim{tail}");
+                node.host.write(path, reworded.as_bytes()).unwrap();
+            }
+        }
+        let before = node.tree();
+        assert_words(&run(&node, &task([add("spin", GOOD)])), &[("spin", "done 0")]);
+        assert_eq!((node.tree(), node.restarts()), (before, 1), "{version} {config:?}");
     }
 }
 
@@ -109,7 +127,7 @@ fn what_goes_wrong_after_the_restart_is_undone_byte_for_byte() {
             node.inner.borrow_mut().with_ours = how;
             let report = run(&node, &task([add("a", GOOD), add("b", GOOD)]));
             assert_words(&report, &[("a", words), ("b", words)]);
-            assert_eq!(report.log, "the daemon's last words\n");
+            assert_eq!(report.log, "the daemon's last words");
             assert_eq!((node.tree(), node.restarts()), (before, 2), "{how:?} {version} {config:?}");
             assert!(node.serves("runc") && !node.serves("a-h"));
         }
@@ -138,7 +156,10 @@ fn a_sandbox_that_fails_takes_only_its_own_shim_out() {
         let node = Node::new(version, config);
         let report = run(&node, &task([add("bad", BROKEN), add("good", GOOD)]));
         assert_words(&report, &[("bad", "Verify SandboxFailed"), ("good", "done 0")]);
-        assert_eq!((node.restarts(), node.host.list("/opt/shim").unwrap()), (1, vec!["good".into(), "state.json".into()]));
+        assert_eq!(
+            (node.restarts(), node.host.list("/opt/shim").unwrap()),
+            (1, vec!["good".into(), "state.json".into()])
+        );
         let only_good = Node::new(version, config);
         run(&only_good, &task([add("good", GOOD)]));
         assert_eq!(node.tree(), only_good.tree(), "{version} {config:?}");
@@ -168,6 +189,39 @@ fn a_shim_that_fails_again_and_again_restarts_containerd_once() {
     assert_words(&run(&node, &task([add("bad", GOOD)])), &[("bad", "done 0")]);
     assert_eq!(node.restarts(), 1, "the handler is loaded already");
     assert!(node.config().unwrap().contains("kata"));
+}
+
+#[test]
+fn a_shim_that_containerd_ends_of_is_tried_once() {
+    for (version, config) in NODES {
+        let node = Node::new(version, config);
+        run(&node, &task([add("a", GOOD)]));
+        let before = node.tree();
+        let report = run(&node, &task([add("a", "two"), add("b", DEADLY), add("c", GOOD)]));
+        assert_words(&report, &[("a", "done 0"), ("b", "Verify SandboxFailed"), ("c", "Verify SandboxFailed")]);
+        assert_eq!(node.restarts(), 3, "for both, and without both");
+        assert!(node.serves("a-h") && node.serves("runc") && !node.serves("b-h") && !node.serves("c-h"));
+        assert_eq!(node.config(), before.get(CONFIG).cloned());
+        let report = run(&node, &task([add("b", DEADLY), add("c", GOOD)]));
+        assert_words(&report, &[("b", "Preflight ConfigRejected"), ("c", "done 0")]);
+        assert_eq!(node.restarts(), 4);
+        assert_words(&run(&node, &task([add("b", GOOD)])), &[("b", "done 0")]);
+    }
+    let node = Node::new(V2, None);
+    let before = node.tree();
+    run(&node, &task([add("b", DEADLY)]));
+    run(&node, &task([remove("b")]));
+    assert_eq!(node.tree(), before);
+}
+
+#[test]
+fn options_that_containerd_1_x_ends_of_are_refused() {
+    let mut mixed = build("a", GOOD);
+    mixed.options = Some(serde_json::from_str(r#"{"list": [1, "x"]}"#).unwrap());
+    for (version, words) in [(V1_7, "Preflight ConfigRejected"), (V2, "done 0")] {
+        let report = run(&Node::new(version, None), &task([("a", Op::Install(mixed.clone()))]));
+        assert_words(&report, &[("a", words)]);
+    }
 }
 
 #[test]
@@ -250,6 +304,18 @@ fn pods_keep_a_shim_and_nothing_is_changed_for_it() {
 }
 
 #[test]
+fn a_throw_away_sandbox_that_was_left_is_cleared_and_keeps_nobody() {
+    let node = Node::new(V2, None);
+    run(&node, &task([add("a", GOOD)]));
+    node.add_pod("left", "a-h");
+    if let Some(left) = node.inner.borrow_mut().sandboxes.last_mut() {
+        left.origin = Origin::Probe;
+    }
+    assert_words(&run(&node, &task([remove("a")])), &[("a", "done 0")]);
+    assert!(node.inner.borrow().sandboxes.iter().all(|sandbox| sandbox.origin == Origin::Pod));
+}
+
+#[test]
 fn pods_that_the_restart_has_ended_are_counted() {
     let node = Node::new(V2, None);
     for (pod, handler) in [("wasm", "old"), ("web", "runc"), ("job", "runc")] {
@@ -323,6 +389,21 @@ fn only_one_installer_works_at_a_time() {
 }
 
 #[test]
+fn a_state_that_was_lost_costs_no_handler() {
+    for (version, config) in NODES {
+        let node = Node::new(version, config);
+        let before = node.config();
+        run(&node, &task([add("a", GOOD)]));
+        node.host.remove("/opt/shim/state.json").unwrap();
+        assert_words(&run(&node, &task([add("b", GOOD)])), &[("b", "done 0")]);
+        assert!(node.serves("a-h") && node.host.exists("/opt/shim/a/current/containerd-shim-a-v1"));
+        assert_words(&run(&node, &task([remove("a"), remove("b")])), &[("a", "done 0"), ("b", "done 0")]);
+        assert!(!node.serves("a-h") && !node.host.exists("/opt/shim"));
+        assert_eq!(node.config(), before);
+    }
+}
+
+#[test]
 fn a_state_of_a_newer_installer_is_left_alone() {
     let node = Node::new(V2, None);
     node.host.make_directory("/opt/shim").unwrap();
@@ -334,14 +415,16 @@ fn a_state_of_a_newer_installer_is_left_alone() {
 
 #[test]
 fn sigterm_before_the_edit_undoes_and_after_it_completes() {
-    for (at, words) in [("--version", "Preflight"), ("-v", "Place"), ("config", "Configure")] {
+    for (at, words) in
+        [("--version", "Preflight Interrupted"), ("-v", "Place Interrupted"), ("config", "Configure Interrupted")]
+    {
         let node = Node::new(V2, None);
         let before = node.tree();
         let interrupt = Interrupt::default();
         node.inner.borrow_mut().interrupt_at = Some((at, interrupt.clone()));
         let context = super::super::context::Context { interrupt, ..node.context() };
         let report = run_in(&context, &task([add("a", GOOD)]));
-        assert!(matches!(report.outcomes.values().next(), Some(Outcome::Failed(_))), "{words} {report:?}");
+        assert_words(&report, &[("a", words)]);
         assert_eq!((node.tree(), node.restarts()), (before, 0));
     }
     let node = Node::new(V2, None);

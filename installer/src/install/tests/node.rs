@@ -218,10 +218,9 @@ impl Machine for Node {
 
     fn run(&self, program: &str, args: &[&str], deadline: &Deadline) -> Result<Output, RunError> {
         let name = || program.to_owned();
-        if let Some((at, interrupt)) = &self.inner.borrow().interrupt_at {
-            if args.contains(at) {
-                interrupt.flag().store(true, std::sync::atomic::Ordering::Relaxed);
-            }
+        let interrupt_at = self.inner.borrow().interrupt_at.clone();
+        if let Some((_, interrupt)) = interrupt_at.filter(|(at, _)| args.contains(at)) {
+            interrupt.flag().store(true, std::sync::atomic::Ordering::Relaxed);
         }
         deadline.check().map_err(|why| RunError::Killed { program: name(), why })?;
         match self.program(program, args) {
@@ -244,7 +243,11 @@ struct PlayedCri {
 impl Cri for PlayedCri {
     fn version(&self) -> Result<String, CriError> {
         let inner = self.inner.borrow();
-        if inner.running { Ok(inner.version.to_owned()) } else { Err(CriError::Unreachable("connection refused".to_owned())) }
+        if inner.running {
+            Ok(inner.version.to_owned())
+        } else {
+            Err(CriError::Unreachable("connection refused".to_owned()))
+        }
     }
 
     fn status(&self) -> Result<Status, CriError> {
@@ -272,12 +275,16 @@ impl Cri for PlayedCri {
         Ok(Some("/kubepods/besteffort/pod1".to_owned()))
     }
 
-    fn run_probe(&self, handler: &str, cgroup_parent: &str) -> Result<String, CriError> {
+    fn run_probe(&self, handler: &str, cgroup_parent: &str, _: Duration) -> Result<String, CriError> {
         assert_eq!(cgroup_parent, "/kubepods/besteffort");
         let refused = |message: &str| CriError::Refused { call: "RunPodSandbox", message: message.to_owned() };
         let runtime = self.inner.borrow().loaded.get(handler).cloned();
         let runtime = runtime.ok_or_else(|| refused("no runtime is configured"))?;
         let program = self.host.read(&runtime.runtime_type).unwrap().ok_or_else(|| refused("no such file"))?;
+        if program.contains("ends containerd") {
+            self.inner.borrow_mut().running = false;
+            return Err(CriError::Unreachable("transport error".to_owned()));
+        }
         if program.contains("fails in a sandbox") {
             return Err(refused("the shim ended at once"));
         }

@@ -48,7 +48,9 @@ fn files(host: &Host, root: &str) -> Result<Vec<String>, String> {
 }
 
 fn defaults(table: &str) -> toml::Table {
-    let cri = format!("[plugins.'{table}'.containerd]\ndefault_runtime_name = 'runc'\n[plugins.'{table}'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n");
+    let cri = format!(
+        "[plugins.'{table}'.containerd]\ndefault_runtime_name = 'runc'\n[plugins.'{table}'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n"
+    );
     format!("{DEFAULTS}{cri}").parse().unwrap()
 }
 
@@ -81,6 +83,7 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
 /// What a shim's binary says; the played node acts on it.
 pub(super) const GOOD: &str = "works";
 pub(super) const BROKEN: &str = "fails in a sandbox";
+pub(super) const DEADLY: &str = "ends containerd";
 pub(super) const DOES_NOT_RUN: &str = "does not run";
 
 /// A task for the played machine.

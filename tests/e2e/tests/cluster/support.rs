@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 use shim_cluster::Node;
 pub(crate) use shim_e2e::ROLLOUT;
-use shim_e2e::{Answer, Lab, Reporter, wasm_pod};
+use shim_e2e::{Answer, Lab, Profile, Reporter, wasm_pod};
 
 static LAB: OnceLock<Mutex<Lab>> = OnceLock::new();
 
@@ -25,7 +25,9 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 /// Takes the laboratory; the controller runs and there is no Shim.
 pub(crate) fn session() -> Session {
-    let lab = LAB.get_or_init(|| Mutex::new(Lab::start(&Reporter::stderr()).expect("the laboratory can't be set up")));
+    let lab = LAB.get_or_init(|| {
+        Mutex::new(Lab::start(Profile::Dev, &Reporter::stderr()).expect("the laboratory can't be set up"))
+    });
     let lab = lab.lock().unwrap_or_else(PoisonError::into_inner);
     lab.init().expect("kubectl shim init failed");
     clear(&lab).expect("what an earlier test left can't be cleared");

@@ -1,0 +1,228 @@
+//! Small Worlds, and plans in words: `n1 marks a claimed`, `n1 job a+2 b-`.
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use shim_core::{
+    api::{RuntimeClassSpec, ShimStatus},
+    job::{Finished, job_name},
+    mark::{self, Mark, Ready},
+    names::{Build, ShimName},
+    plan::{Action, MarkWrite, plan},
+    report::{FORMAT, Failure, Outcome, Reason, Report, Step},
+    runtime_class::runtime_class_for,
+    task::{self, Install, Op, Task},
+    world::{Artifact, Artifacts, JobView, Life, MaxUpdate, NodeView, Phase, ShimView, SpecView, World},
+};
+
+/// What the plan does where there is nothing to do.
+pub const NOTHING: [&str; 0] = [];
+
+/// The time in every World that is not told another.
+pub fn now() -> Timestamp {
+    "2026-11-30T08:00:00Z".parse().unwrap()
+}
+
+pub fn seconds_ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+pub fn build(number: u32) -> Build {
+    format!("{number:012}").parse().unwrap()
+}
+
+pub fn artifact(number: u32) -> Artifact {
+    let sha256 = format!("{number:064}").parse().unwrap();
+    Artifact { location: format!("https://example.org/{number}"), sha256, build: build(number) }
+}
+
+pub fn name(text: &str) -> ShimName {
+    text.parse().unwrap()
+}
+
+/// A Shim that has been there for a while and asks for build 1 on all nodes at once.
+pub fn shim(text: &str) -> ShimView {
+    let spec = SpecView {
+        version: "v1".to_owned(),
+        selector: BTreeMap::new(),
+        tolerations: Vec::new(),
+        artifacts: Artifacts::One(artifact(1)),
+        binary: None,
+        handler: text.parse().unwrap(),
+        options: None,
+        max_update: MaxUpdate::Percent(100),
+        paused: false,
+        runtime_class: RuntimeClassSpec { name: text.to_owned(), handler: None, overhead: None, tolerations: None },
+    };
+    ShimView {
+        name: name(text),
+        generation: Some(1),
+        created: seconds_ago(3600),
+        life: Life::Active,
+        finalizer: true,
+        spec: Ok(spec),
+        status: ShimStatus::default(),
+    }
+}
+
+pub fn spec(shim: &mut ShimView) -> &mut SpecView {
+    shim.spec.as_mut().unwrap()
+}
+
+/// `shim` with a changed spec.
+pub fn with(mut shim: ShimView, change: impl FnOnce(&mut SpecView)) -> ShimView {
+    change(spec(&mut shim));
+    shim
+}
+
+pub fn asking_for(text: &str, number: u32) -> ShimView {
+    with(shim(text), |spec| spec.artifacts = Artifacts::One(artifact(number)))
+}
+
+/// `shim`, selecting none of our nodes.
+pub fn elsewhere(shim: ShimView) -> ShimView {
+    with(shim, |spec| spec.selector = BTreeMap::from([("pool".to_owned(), "nowhere".to_owned())]))
+}
+
+/// A Linux node with containerd 1.7 and nothing of ours.
+pub fn node(text: &str) -> NodeView {
+    NodeView {
+        name: text.parse().unwrap(),
+        uid: format!("uid-{text}"),
+        machine: Some(format!("machine-{text}").parse().unwrap()),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        cordoned: false,
+        ready: true,
+        os: "linux".to_owned(),
+        arch: "amd64".to_owned(),
+        runtime: "containerd://1.7.24".to_owned(),
+        handlers: BTreeSet::new(),
+        annotation: None,
+        marks: mark::parse(None),
+    }
+}
+
+pub fn nodes(count: usize) -> Vec<NodeView> {
+    (0..count).map(|number| node(&format!("n{number}"))).collect()
+}
+
+/// `node` with a mark, and the label that goes with it.
+pub fn marked(mut node: NodeView, shim: &str, mark: Mark) -> NodeView {
+    if let Some(label) = mark.label() {
+        node.labels.insert(name(shim).node_label(), label.to_owned());
+    }
+    node.marks.as_mut().unwrap().insert(name(shim), mark);
+    node.annotation = mark::render(node.marks.as_ref().unwrap());
+    node
+}
+
+/// `node` with a build that was verified an hour ago.
+pub fn ready(node: NodeView, shim: &str, number: u32) -> NodeView {
+    let mark = Mark::Ready(Ready {
+        build: build(number),
+        machine: node.machine.clone().unwrap(),
+        since: seconds_ago(3600),
+        disrupted: 0,
+    });
+    marked(node, shim, mark)
+}
+
+/// A World in which every Shim has its RuntimeClass.
+pub fn world(shims: Vec<ShimView>, nodes: Vec<NodeView>) -> World {
+    let class = |shim: &ShimView| {
+        let spec = shim.spec.as_ref().ok()?;
+        Some(runtime_class_for(&shim.name, &spec.handler, &spec.runtime_class))
+    };
+    let runtime_classes = shims.iter().filter_map(class).collect();
+    World { now: now(), shims, nodes, jobs: Vec::new(), occupied: BTreeSet::new(), runtime_classes }
+}
+
+/// A Shim and this node.
+pub fn one(node: NodeView) -> World {
+    world(vec![shim("a")], vec![node])
+}
+
+pub fn install(shim: &str, number: u32) -> (ShimName, Op) {
+    let Artifact { location, sha256, build } = artifact(number);
+    let handler = shim.parse().unwrap();
+    (name(shim), Op::Install(Install { build, location, sha256, binary: None, handler, options: None }))
+}
+
+pub fn removal(shim: &str) -> (ShimName, Op) {
+    (name(shim), Op::Remove)
+}
+
+/// The first Job of a node.
+pub fn job(node: &NodeView, ops: &[(ShimName, Op)], phase: Phase) -> JobView {
+    let task = Task {
+        format: task::FORMAT,
+        node: node.name.clone(),
+        node_uid: node.uid.clone(),
+        machine_id: node.machine.clone().unwrap(),
+        attempt: 1,
+        serial: 1,
+        ops: ops.iter().cloned().collect(),
+    };
+    JobView { name: job_name(&task), uid: format!("job-{}", node.name), task, phase }
+}
+
+/// A Job that ended some seconds ago, with this for every operation.
+pub fn ended(node: &NodeView, ops: &[(ShimName, Op)], outcome: &Outcome, seconds: i64) -> JobView {
+    let outcomes = ops.iter().map(|(shim, _)| (shim.clone(), outcome.clone())).collect();
+    let report = Report { format: FORMAT, outcomes, restarted: true, log: "last words".to_owned() };
+    job(node, ops, Phase::Finished(Finished { at: seconds_ago(seconds), report, recorded: false }))
+}
+
+/// `job` with its report in its annotation.
+pub fn recorded(mut job: JobView) -> JobView {
+    if let Phase::Finished(finished) = &mut job.phase {
+        (finished.report, finished.recorded) = (finished.report.failures(), true);
+    }
+    job
+}
+
+pub fn done() -> Outcome {
+    Outcome::Done { disrupted: 0 }
+}
+
+pub fn failed(reason: Reason) -> Outcome {
+    Outcome::Failed(Failure::new(Step::Fetch, reason, "expected this, got that"))
+}
+
+/// What the plan does, status aside, in words.
+pub fn deeds(world: &World) -> Vec<String> {
+    plan(world).actions.iter().filter_map(deed).collect()
+}
+
+fn deed(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Mark(write) => marks(write),
+        Action::Create(task) => format!("{} job{}", task.node, ops(task)),
+        Action::Delete(job) => format!("delete {}", job.uid),
+        Action::Record(job, report) => format!("record {}: {}", job.uid, report.outcomes.len()),
+        Action::Hold(shim) => format!("hold {shim}"),
+        Action::Release(shim) => format!("release {shim}"),
+        Action::Apply(class) => format!("apply class {}", class.metadata.name.as_deref().unwrap()),
+        Action::DeleteRuntimeClass(class, shim) => format!("delete class {class} of {shim}"),
+        Action::Status(..) => return None,
+    })
+}
+
+fn marks(write: &MarkWrite) -> String {
+    let word = |mark: &Mark| match mark {
+        Mark::Claimed => "claimed".to_owned(),
+        Mark::Removing => "removing".to_owned(),
+        Mark::Ready(ready) => format!("ready {}", ready.build.as_str().trim_start_matches('0')),
+    };
+    let marks = mark::parse(write.new.as_deref()).unwrap();
+    let marks: Vec<_> = marks.iter().map(|(shim, mark)| format!("{shim} {}", word(mark))).collect();
+    format!("{} marks {}", write.node, if marks.is_empty() { "nothing".to_owned() } else { marks.join(" ") })
+}
+
+fn ops(task: &Task) -> String {
+    let op = |(shim, op): (&ShimName, &Op)| match op.build() {
+        Some(build) => format!(" {shim}+{}", build.as_str().trim_start_matches('0')),
+        None => format!(" {shim}-"),
+    };
+    task.ops.iter().map(op).collect()
+}

@@ -1,0 +1,153 @@
+//! What a simulated cluster is made of, and how it looks before anything happens.
+use std::collections::{BTreeMap, BTreeSet};
+
+use shim_core::{
+    api::{RuntimeClassSpec, ShimStatus},
+    names::{Build, Handler, MachineId, NodeName, ShimName},
+    world::{Artifact, Artifacts, Life, MaxUpdate, NodeView, ShimView, SpecView},
+};
+
+use crate::{
+    cluster::{Cluster, Disk, Shim},
+    environment,
+    rng::Rng,
+};
+
+pub const SHIMS: usize = 3;
+pub const NODES: usize = 6;
+/// Its spec names artifacts by platform, and has none for arm64.
+const PICKY: usize = 2;
+
+pub fn shim_name(index: usize) -> ShimName {
+    format!("shim-{}", ["a", "b", "c"][index]).parse().unwrap()
+}
+
+pub fn node_name(index: usize) -> NodeName {
+    format!("n{index}").parse().unwrap()
+}
+
+pub fn class_name(index: usize) -> String {
+    format!("class-{index}")
+}
+
+/// A cluster in which nothing has happened yet.
+pub fn found(rng: &mut Rng) -> Cluster {
+    let mut cluster = Cluster::new();
+    let rival = rng.chance(15);
+    for index in 0..SHIMS {
+        cluster.pass_seconds(1);
+        let handler = if rival && index == 1 { shim_name(0) } else { shim_name(index) };
+        create_shim(&mut cluster, rng, index, handler.as_str().parse().unwrap());
+    }
+    for index in 0..NODES - 1 {
+        create_node(&mut cluster, rng, index, None);
+    }
+    if rng.chance(10) {
+        environment::toggle_foreign_class(&mut cluster, rng);
+    }
+    cluster
+}
+
+/// Three Shims that ask for all of some nodes at once, all alike.
+pub fn plain(nodes: usize) -> Cluster {
+    let (mut cluster, mut rng) = (Cluster::new(), Rng::new(0));
+    for index in 0..SHIMS {
+        create_shim(&mut cluster, &mut rng, index, shim_name(index).as_str().parse().unwrap());
+        environment::edit_spec(&mut cluster, &shim_name(index), |spec| {
+            (spec.selector, spec.max_update, spec.paused) = (BTreeMap::new(), MaxUpdate::Percent(100), false);
+        });
+    }
+    for index in 0..nodes {
+        create_node(&mut cluster, &mut rng, index, None);
+        cluster.nodes.change(cluster.now, &node_name(index), |node| node.arch = "amd64".to_owned());
+    }
+    cluster.kubelets_report();
+    cluster
+}
+
+pub fn artifacts(index: usize, handler: &Handler, number: u32) -> Artifacts {
+    let digest = format!("{index:032x}{number:032x}");
+    let build = Build::of_parts([digest.as_str(), handler.as_str()]);
+    let location = format!("https://example.org/{index}/{number}");
+    let artifact = Artifact { location, sha256: digest.parse().unwrap(), build };
+    match index {
+        PICKY => Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact)])),
+        _ => Artifacts::One(artifact),
+    }
+}
+
+pub fn budget(rng: &mut Rng) -> MaxUpdate {
+    match rng.below(4) {
+        0 => MaxUpdate::DEFAULT,
+        1 => MaxUpdate::Percent(50),
+        more => MaxUpdate::Count(u32::try_from(more).unwrap() - 1),
+    }
+}
+
+pub fn create_shim(cluster: &mut Cluster, rng: &mut Rng, index: usize, handler: Handler) {
+    let spec = SpecView {
+        version: "v1".to_owned(),
+        selector: selector(rng),
+        tolerations: Vec::new(),
+        artifacts: artifacts(index, &handler, 1),
+        binary: None,
+        handler,
+        options: None,
+        max_update: budget(rng),
+        paused: rng.chance(10),
+        runtime_class: RuntimeClassSpec { name: class_name(index), handler: None, overhead: None, tolerations: None },
+    };
+    let view = ShimView {
+        name: shim_name(index),
+        generation: Some(1),
+        created: cluster.now,
+        life: Life::Active,
+        finalizer: false,
+        spec: Ok(spec.clone()),
+        status: ShimStatus::default(),
+    };
+    let shim = Shim { view, deleted: false, legible: spec, newest: 1 };
+    cluster.shims.set(cluster.now, shim_name(index), Some(shim));
+}
+
+pub fn selector(rng: &mut Rng) -> BTreeMap<String, String> {
+    match rng.below(9) {
+        0 => BTreeMap::from([("pool".to_owned(), "nowhere".to_owned())]),
+        1..=3 => BTreeMap::from([("pool".to_owned(), pool(rng))]),
+        _ => BTreeMap::new(),
+    }
+}
+
+pub fn pool(rng: &mut Rng) -> String {
+    ["red", "blue"][rng.below(2)].to_owned()
+}
+
+/// A Node on a machine that was there before, or on a new one.
+pub fn create_node(cluster: &mut Cluster, rng: &mut Rng, index: usize, machine: Option<MachineId>) {
+    let uid = cluster.id();
+    let machine = machine.unwrap_or_else(|| new_machine(cluster));
+    let modern = index.is_multiple_of(2);
+    let node = NodeView {
+        name: node_name(index),
+        uid: uid.clone(),
+        machine: (!rng.chance(20)).then(|| machine.clone()),
+        labels: BTreeMap::from([("pool".to_owned(), pool(rng))]),
+        taints: Vec::new(),
+        cordoned: false,
+        ready: true,
+        os: "linux".to_owned(),
+        arch: if index == 3 { "arm64" } else { "amd64" }.to_owned(),
+        runtime: format!("containerd://{}", if modern { "2.1.4" } else { "1.7.24" }),
+        handlers: if modern { cluster.handlers(&machine) } else { BTreeSet::new() },
+        annotation: None,
+        marks: Some(BTreeMap::new()),
+    };
+    cluster.hosts.insert(uid, machine);
+    cluster.nodes.set(cluster.now, node_name(index), Some(node));
+}
+
+pub fn new_machine(cluster: &mut Cluster) -> MachineId {
+    let machine: MachineId = format!("machine-{}", cluster.id()).parse().unwrap();
+    cluster.machines.insert(machine.clone(), Disk::new());
+    machine
+}
