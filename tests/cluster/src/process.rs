@@ -144,8 +144,10 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, id};
+    use std::time::Duration;
 
     use super::*;
+    use crate::wait::until;
 
     #[test]
     fn a_command_name_with_brackets_does_not_shift_the_fields() {
@@ -180,7 +182,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("61.5").spawn().unwrap();
         let identity = Identity::of(child.id()).unwrap();
         assert!(children(id()).contains(&child.id()));
-        assert!(started_by(&["sleep".to_owned(), "61.5".to_owned()]).contains(&child.id()));
+        // The parent may go on a moment before the new program's words can be read.
+        let found = || Ok(started_by(&["sleep".to_owned(), "61.5".to_owned()]).contains(&child.id()).then_some(()));
+        until("the words of the child", Duration::from_secs(10), found).unwrap();
         identity.kill().unwrap();
         assert_eq!(identity.life(), Life::Ended);
         child.wait().unwrap();
