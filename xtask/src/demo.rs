@@ -12,7 +12,7 @@ use shim_e2e::{Lab, Packing, Profile, Reporter, wasm_pod};
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Use this cluster instead of a demo cluster
-    #[arg(long, env = "KUBECONFIG", requires_all = ["image", "url", "sha256", "wasm_image"])]
+    #[arg(long, requires_all = ["image", "url", "sha256", "wasm_image"])]
     kubeconfig: Option<PathBuf>,
     /// Image of controller and installer, pullable by that cluster
     #[arg(long)]

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use shim_core::{
     api::{Shim, ShimStatus},
     board::Board,
+    names::Build,
     status::{self, NodeRow},
     world::{LeanNode, Life, MaxUpdate, NodeView, Objects, ShimView, World},
 };
@@ -194,6 +195,9 @@ fn rows(board: &Board<'_>, shim: &ShimView) -> Vec<RowPicture> {
 
 fn version(shim: &ShimView, row: &NodeRow, arch: &str) -> Option<String> {
     let build = row.build.as_ref()?;
+    if *build == Build::unknown() {
+        return Some("<unknown>".to_owned());
+    }
     let spec = shim.spec.as_ref().ok();
     let current = spec.filter(|spec| spec.artifact(arch).is_some_and(|artifact| artifact.build == *build));
     Some(current.map_or_else(|| format!("build {build}"), |spec| spec.version.clone()))
