@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 /// The checkout.
 pub(crate) fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    folder.canonicalize().unwrap_or(folder)
 }
 
 /// cargo's target directory, absolute.
