@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: release archives, the krew manifest, the image's folder.
 use std::{
     fs::{self, File},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use clap::Args;
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 use shim_core::names::hex;
-use shim_e2e::{Profile, Reporter, image_context, product, target_dir};
+use shim_e2e::{Profile, Reporter, image_context, product, target_dir, workspace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -77,8 +77,4 @@ fn fill(template: &str, uri: &str, sha256: &str) -> String {
         _ => format!("{line}\n"),
     };
     template.lines().map(line).collect()
-}
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -13,4 +13,4 @@ pub use build::{Product, Profile, image_context, product, wasmi_shim};
 pub use lab::{Answer, Lab, ROLLOUT};
 pub use manifest::{ShimManifest, wasm_pod};
 pub use shim_cluster::{Paths, Reporter};
-pub use tool::{cargo, target_dir};
+pub use tool::{cargo, target_dir, workspace};

@@ -7,7 +7,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 /// The checkout.
-pub(crate) fn workspace() -> PathBuf {
+pub fn workspace() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     folder.canonicalize().unwrap_or(folder)
 }
