@@ -65,10 +65,11 @@ pub struct ShimSpec {
     /// How fast, and when to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_strategy: Option<RolloutStrategy>,
-    /// How many revisions are kept.
-    #[x_kube(validation = Rule::new("false").message("revisionHistoryLimit is not supported yet"))]
+    /// How many old revisions are kept, beside the current one and the last that completed. Default 10.
+    #[schemars(with = "Option<i32>")]
+    #[x_kube(validation = Rule::new("self >= 0 && self <= 100").message("revisionHistoryLimit must be from 0 to 100"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision_history_limit: Option<i32>,
+    pub revision_history_limit: Option<u32>,
 }
 
 /// Exactly one way to the artifact. A digest is always required.
@@ -175,24 +176,31 @@ pub struct RuntimeClassSpec {
 /// How a rollout goes over the nodes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.type) || self.type != 'recreate' || !has(self.rolling) && !has(self.canary)")
+        .message("type recreate takes all nodes at once: rolling and canary must not be set with it"),
+)]
 pub struct RolloutStrategy {
-    /// rolling: node by node, as the budget allows.
+    /// rolling: node by node, as the budget allows; the default. recreate: all nodes at once, without a canary.
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new("self != 'recreate'").message("type recreate is not supported yet"))]
-    #[x_kube(validation = Rule::new("self in ['rolling', 'recreate']").message("type must be rolling"))]
+    #[x_kube(validation = Rule::new("self in ['rolling', 'recreate']").message("type must be rolling or recreate"))]
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling: Option<Rolling>,
-    /// Nodes that must succeed before the rest start.
+    /// Nodes that must succeed with a revision before the rest start: a number, or a percentage of the selected, not
+    /// skipped nodes, rounded up. More than there are: all. 0: none. Default 1.
     #[schemars(schema_with = "int_or_percent")]
-    #[x_kube(validation = Rule::new("false").message("canary is not supported yet"))]
+    #[x_kube(validation = Rule::new("string(self).matches('^(0|[1-9][0-9]*|(0|[1-9][0-9]?|100)%)$')")
+        .message("canary must be a number or a percentage from 0% to 100%"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<IntOrString>,
-    /// No untouched node starts after that many have failed.
+    /// No untouched node starts once that many have failed: a number, or a percentage of the selected, not skipped
+    /// nodes, rounded up. 100%: nothing stops it. Default 1.
     #[schemars(schema_with = "int_or_percent")]
-    #[x_kube(validation = Rule::new("false").message("maxFailures is not supported yet"))]
+    #[x_kube(validation = Rule::new("string(self).matches('^([1-9][0-9]*|([1-9][0-9]?|100)%)$')")
+        .message("maxFailures must be a number of at least 1 or a percentage from 1% to 100%"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<IntOrString>,
     /// No further node starts; those in progress finish.
@@ -226,6 +234,9 @@ pub struct ShimStatus {
     /// containerd's name for the runtime; never changes once assigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<String>,
+    /// The revision that is rolled out, or has been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<RevisionStatus>,
     /// Nodes that are selected.
     #[schemars(with = "i32")]
     #[serde(default)]
@@ -259,13 +270,23 @@ pub struct ShimStatus {
     pub problems: Vec<Problem>,
 }
 
+/// A revision, in short.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionStatus {
+    /// Its number, from 1.
+    pub number: i64,
+    /// Its spec.version.
+    pub version: String,
+}
+
 /// Why a node is not as it should be.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// The Node.
     pub node: String,
-    /// Failed, Waiting or Skipped.
+    /// Failed, Retrying, Updating, Unknown, Waiting or Skipped.
     pub state: String,
     /// Step of the installer that ended it, where one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,14 +1,17 @@
 //! The installer Job: what we ask of one node, and how it ended.
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            AppArmorProfile, Capabilities, Container, ContainerState, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-            HostPathVolumeSource, LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec,
-            PodTemplateSpec, SELinuxOptions, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
+            AppArmorProfile, Capabilities, Container, ContainerState, ContainerStatus, EmptyDirVolumeSource, EnvVar,
+            EnvVarSource, HostPathVolumeSource, LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext,
+            PodSpec, PodTemplateSpec, SELinuxOptions, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -17,7 +20,7 @@ use kube::ResourceExt;
 
 use crate::{
     limits,
-    names::{MANAGED_BY_LABEL, MANAGER, NodeName, RESULT_ANNOTATION, TASK_ANNOTATION, hex},
+    names::{MANAGED_BY_LABEL, MANAGER, NodeName, RESULT_ANNOTATION, START_ANNOTATION, TASK_ANNOTATION, hex},
     report::{self, Failure, Outcome, Reason, Report, Step},
     task::{self, HOST_ROOT, Op, POD_UID_ENV, TASK_ENV, Task, WORK_DIR},
     world::{JobView, Phase},
@@ -25,7 +28,7 @@ use crate::{
 use sha2::{Digest as _, Sha256};
 
 /// Label that the Job controller puts on Pods.
-const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The container that touches the node and reports.
 pub const INSTALL_CONTAINER: &str = "install";
 /// The init container that downloads.
@@ -51,6 +54,22 @@ pub struct Finished {
     pub report: Report,
     /// Whether the report is kept in the Job's annotation; a Pod may vanish.
     pub recorded: bool,
+}
+
+/// How far the Pod of an unfinished Job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// No container has run yet.
+    Waiting,
+    /// No container has run, for this reason.
+    Hindered {
+        /// For people.
+        why: Failure,
+        /// Whether the Job's annotation has it; the Pod may vanish.
+        noted: bool,
+    },
+    /// A container has run: the node may have been touched.
+    Begun,
 }
 
 /// Name of a task's Job: legal for every Node name, and never the same for two tasks.
@@ -221,17 +240,22 @@ fn seccomp(kind: &str) -> SeccompProfile {
 }
 
 impl JobView {
-    /// Reads a Job of ours, with the Pods of all our Jobs. `None`: its task can't be read, see [`occupied`].
-    pub fn read(job: &Job, pods: &[Pod]) -> Option<Self> {
+    /// Reads a Job of ours, with the Pods of all our Jobs and what refused to make Pods, by uid. `None`: its task can't
+    /// be read, see [`occupied`].
+    pub fn read(job: &Job, pods: &[Pod], refusals: &BTreeMap<String, String>) -> Option<Self> {
         let task: Task = serde_json::from_str(job.annotations().get(TASK_ANNOTATION)?).ok()?;
         if task.format > task::FORMAT {
             return None;
         }
-        Some(Self { name: job.name_any(), uid: job.uid()?, phase: phase(job, &task, pods), task })
+        let (name, uid) = (job.name_any(), job.uid()?);
+        let pod = pods.iter().find(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&name));
+        let phase = phase(job, &task, pod);
+        let start = start(job, &phase, pod, refusals.get(&uid).map(String::as_str));
+        Some(Self { name, uid, version: job.resource_version().unwrap_or_default(), task, phase, start })
     }
 }
 
-fn phase(job: &Job, task: &Task, pods: &[Pod]) -> Phase {
+fn phase(job: &Job, task: &Task, pod: Option<&Pod>) -> Phase {
     let Some(ended) = condition(job, "Complete").or_else(|| condition(job, "Failed")) else {
         let stuck = condition(job, "FailureTarget").is_some();
         return if stuck { Phase::Stuck } else { Phase::Running };
@@ -242,8 +266,58 @@ fn phase(job: &Job, task: &Task, pods: &[Pod]) -> Phase {
     }
     let kept = job.annotations().get(RESULT_ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
     let recorded = kept.is_some();
-    let report = kept.unwrap_or_else(|| report_of(job, task, pods, &ended.message));
+    let report = kept.unwrap_or_else(|| report_of(task, pod, || why_no_result(job, pod, &ended.message)));
     Phase::Finished(Finished { at: ended.at, report, recorded })
+}
+
+fn start(job: &Job, phase: &Phase, pod: Option<&Pod>, refusal: Option<&str>) -> Start {
+    // A node that does not answer says nothing new of its containers.
+    if pod.is_some_and(has_begun) && *phase != Phase::Stuck {
+        return Start::Begun;
+    }
+    let why = match pod {
+        Some(pod) => hindrance(pod),
+        None => refusal.map(not_started),
+    };
+    match (note(job), why) {
+        (Some(why), _) => Start::Hindered { why, noted: true },
+        (None, Some(why)) => Start::Hindered { why, noted: false },
+        (None, None) if pod.is_some_and(has_begun) => Start::Begun,
+        (None, None) => Start::Waiting,
+    }
+}
+
+/// What was written down while the Pod did not start.
+fn note(job: &Job) -> Option<Failure> {
+    serde_json::from_str(job.annotations().get(START_ANNOTATION)?).ok()
+}
+
+fn not_started(message: impl fmt::Display) -> Failure {
+    Failure::new(Step::Start, Reason::PodNotStarted, message)
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses)).flatten()
+}
+
+fn has_begun(pod: &Pod) -> bool {
+    let ran = |state: &ContainerState| state.running.is_some() || state.terminated.is_some();
+    containers(pod).any(|status| [&status.state, &status.last_state].into_iter().flatten().any(ran))
+}
+
+/// Why no container has run; `None`: it is only a matter of time.
+fn hindrance(pod: &Pod) -> Option<Failure> {
+    let status = pod.status.as_ref()?;
+    if status.phase.as_deref() == Some("Failed") {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        return Some(not_started(format!("{}: {}", text(&status.reason), text(&status.message))));
+    }
+    let waiting = containers(pod).filter_map(|status| status.state.as_ref()?.waiting.as_ref());
+    waiting
+        .filter_map(|waiting| Some((waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default())))
+        .find(|(reason, _)| !matches!(*reason, "ContainerCreating" | "PodInitializing"))
+        .map(|(reason, message)| not_started(format!("{reason}: {message}")))
 }
 
 struct Ended {
@@ -259,8 +333,7 @@ fn condition(job: &Job, kind: &str) -> Option<Ended> {
 }
 
 /// The installer's report, complete: an operation that it does not speak of has failed.
-fn report_of(job: &Job, task: &Task, pods: &[Pod], why: &str) -> Report {
-    let pod = pods.iter().find(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&job.name_any()));
+fn report_of(task: &Task, pod: Option<&Pod>, why: impl Fn() -> Failure) -> Report {
     let said = pod.and_then(|pod| terminated(pod, INSTALL_CONTAINER)).unwrap_or_default();
     let mut report: Report = serde_json::from_str(&said).unwrap_or_else(|_| Report {
         format: report::FORMAT,
@@ -268,25 +341,31 @@ fn report_of(job: &Job, task: &Task, pods: &[Pod], why: &str) -> Report {
         restarted: false,
         log: String::new(),
     });
-    let missing = missing_outcome(pod, why);
     for name in task.ops.keys() {
-        report.outcomes.entry(name.clone()).or_insert_with(|| missing.clone());
+        report.outcomes.entry(name.clone()).or_insert_with(|| Outcome::Failed(why()));
     }
     report
 }
 
-fn missing_outcome(pod: Option<&Pod>, why: &str) -> Outcome {
+fn why_no_result(job: &Job, pod: Option<&Pod>, why: &str) -> Failure {
     let fetch = pod.and_then(|pod| terminated(pod, FETCH_CONTAINER)).filter(|text| !text.is_empty());
-    Outcome::Failed(match fetch {
-        Some(text) => Failure::new(Step::Fetch, Reason::Internal, text),
-        None => Failure::new(Step::Start, Reason::NoResult, format!("the installer left no result: {why}")),
-    })
+    match (fetch, pod) {
+        (Some(text), _) => Failure::new(Step::Fetch, Reason::Internal, text),
+        (None, Some(pod)) if !has_begun(pod) => {
+            hindrance(pod).or_else(|| note(job)).unwrap_or_else(|| not_started(why))
+        }
+        (None, Some(_)) => no_result(why),
+        // With a Pod that has gone goes what it said; why it did not start was written down before.
+        (None, None) => note(job).unwrap_or_else(|| no_result(why)),
+    }
+}
+
+fn no_result(why: &str) -> Failure {
+    Failure::new(Step::Start, Reason::NoResult, format!("the installer left no result: {why}"))
 }
 
 fn terminated(pod: &Pod, container: &str) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let found = all.filter(|status| status.name == container).find_map(|status| status.state.as_ref())?;
+    let found = containers(pod).filter(|status| status.name == container).find_map(|status| status.state.as_ref())?;
     let ContainerState { terminated: Some(ended), .. } = found else { return None };
     ended.message.clone()
 }

@@ -16,6 +16,7 @@
            | [`mark`] | what a Node remembers of a Shim |\n\
            | [`board`] | the World, indexed; the one comparison of desired with observed |\n\
            | [`plan`] | what has to be done next |\n\
+           | [`revision`] | numbered changes of a Shim, and what became of them |\n\
            | [`status`] | what people are told |\n\
            | [`job`], [`runtime_class`], [`manifests`] | the objects that we create |"
 )]
@@ -31,6 +32,8 @@ pub mod api;
 #[cfg(feature = "cluster")]
 pub mod board;
 #[cfg(feature = "cluster")]
+pub mod events;
+#[cfg(feature = "cluster")]
 pub mod job;
 #[cfg(feature = "cluster")]
 pub mod manifests;
@@ -38,6 +41,8 @@ pub mod manifests;
 pub mod mark;
 #[cfg(feature = "cluster")]
 pub mod plan;
+#[cfg(feature = "cluster")]
+pub mod revision;
 #[cfg(feature = "cluster")]
 pub mod runtime_class;
 #[cfg(feature = "cluster")]

@@ -1,14 +1,28 @@
 //! Every deadline, size and interval, in one table.
 use std::time::Duration;
 
-/// A failed task is tried again after this time.
-pub const RETRY_AFTER: Duration = Duration::from_secs(60);
-/// A removal that found pods running asks again after this time.
-pub const IN_USE_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// So many failed tries of an operation make its node count as failed, …
+pub const TRIES: u32 = 3;
+/// … or so much time since the first of them has failed.
+pub const TRIAL: Duration = Duration::from_secs(300);
+/// Pause between the tries of a node that does not count as failed yet.
+pub const RETRY_SOON: Duration = Duration::from_secs(20);
+/// First pause of a node that counts as failed; each is twice the one before, …
+pub const RETRY_FIRST: Duration = Duration::from_secs(60);
+/// … up to this.
+pub const RETRY_MOST: Duration = Duration::from_secs(30 * 60);
+/// A removal that found pods running asks again after this time; each pause is twice the one before, …
+pub const IN_USE_FIRST: Duration = Duration::from_secs(30);
+/// … up to this.
+pub const IN_USE_MOST: Duration = Duration::from_secs(300);
+/// A node whose kubelet does not report handlers (containerd 1.x) is looked at this often.
+pub const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// The first Job of a new Shim waits this long, so that Shims applied together share one restart.
 pub const GATHER: Duration = Duration::from_secs(2);
 /// A mark younger than this is believed although the kubelet does not report the handler yet.
 pub const HANDLER_GRACE: Duration = Duration::from_secs(60);
+/// Old revisions that are kept where the spec does not say.
+pub const HISTORY: usize = 10;
 /// Most entries of `status.problems`; the rest is counted.
 pub const PROBLEMS: usize = 10;
 

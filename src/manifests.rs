@@ -79,8 +79,8 @@ pub fn deployment(settings: &Settings) -> Deployment {
     Deployment {
         metadata: meta(CONTROLLER, Some(&settings.namespace)),
         spec: Some(DeploymentSpec {
-            replicas: Some(1),
-            // The old one gives its Lease back before the new one asks for it.
+            // The second takes over when the first is gone: see the Lease.
+            replicas: Some(2),
             strategy: Some(DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None }),
             selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
             template: PodTemplateSpec {
@@ -179,6 +179,8 @@ fn controller_cluster_rules() -> Vec<PolicyRule> {
         rule("shim.dev", &["shims"], &["get", "list", "watch", "patch"]),
         rule("shim.dev", &["shims/status", "shims/finalizers"], &["patch", "update"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch"]),
+        // Events about Shims and Nodes go to the namespace default: they have none of their own.
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule("node.k8s.io", &["runtimeclasses"], &["get", "list", "watch", "create", "patch", "delete"]),
     ]
 }
@@ -186,7 +188,8 @@ fn controller_cluster_rules() -> Vec<PolicyRule> {
 fn controller_namespace_rules() -> Vec<PolicyRule> {
     vec![
         rule("batch", &["jobs"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule("", &["pods"], &["get", "list", "watch"]),
+        rule("apps", &["controllerrevisions"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule("", &["pods", "events"], &["get", "list", "watch"]),
         rule("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]),
     ]
 }

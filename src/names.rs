@@ -12,15 +12,29 @@ pub const STATE_ANNOTATION: &str = "shim.dev/state";
 pub const TASK_ANNOTATION: &str = "shim.dev/task";
 /// Job annotation: the [`Report`](crate::report::Report) of a Job that failed, as JSON; it outlives the Pod.
 pub const RESULT_ANNOTATION: &str = "shim.dev/result";
+/// Job annotation: why its Pod does not start, as JSON; it outlives the Pod.
+pub const START_ANNOTATION: &str = "shim.dev/start";
 /// Shim annotation: let go of the nodes on deletion, see `uninstall --orphan`.
 pub const ORPHAN_ANNOTATION: &str = "shim.dev/orphan";
+/// Shim annotation: failures that ended before this time are tried again at once, see `Retry`.
+pub const RETRY_ANNOTATION: &str = "shim.dev/retry";
+/// Shim annotation: who changed the spec last, as the plugin was told by the API server; a claim, not a proof.
+pub const CHANGED_BY_ANNOTATION: &str = "shim.dev/changed-by";
+/// ControllerRevision annotation: what became of it, as JSON, see `revision`.
+pub const ROLLOUT_ANNOTATION: &str = "shim.dev/rollout";
+/// ControllerRevision annotation: who asked for it.
+pub const AUTHOR_ANNOTATION: &str = "shim.dev/author";
+/// ControllerRevision annotation: the Shim's `metadata.generation` that it was made from.
+pub const GENERATION_ANNOTATION: &str = "shim.dev/generation";
 /// Finalizer of a Shim: it goes only when no node carries a mark of it.
 pub const FINALIZER: &str = "shim.dev/nodes";
 /// Label on everything that we create, with [`MANAGER`] as its value.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Field manager of the controller and value of [`MANAGED_BY_LABEL`].
 pub const MANAGER: &str = "shim-controller";
-/// Label on a RuntimeClass: the Shim that it belongs to.
+/// Field manager of the plugin.
+pub const PLUGIN_MANAGER: &str = "kubectl-shim";
+/// Label on a RuntimeClass or ControllerRevision: the Shim that it belongs to.
 pub const SHIM_LABEL: &str = "shim.dev/shim";
 /// Namespace of the controller and its Jobs where none is given.
 pub const DEFAULT_NAMESPACE: &str = "shim-system";

@@ -176,6 +176,8 @@ word_enum! {
         HandlerMissing,
         /// A handler that was there before is not listed any more.
         HandlerLost,
+        /// The node has lost what was verified on it: somebody has changed files or configuration.
+        Drifted,
         /// A throw-away sandbox did not start with the handler.
         SandboxFailed,
         /// Another installer holds the lock on this node.
@@ -194,6 +196,28 @@ word_enum! {
         NodeLost,
         /// An error that has no code of its own.
         Internal,
+    }
+}
+
+impl Reason {
+    /// Whether the same try again can't end otherwise: the artifact or the node has to change first.
+    pub fn is_certain(self) -> bool {
+        matches!(
+            self,
+            Self::ChecksumMismatch
+                | Self::ArtifactNotFound
+                | Self::ArtifactTooLarge
+                | Self::ArtifactUnreadable
+                | Self::ArtifactUnsafe
+                | Self::BinaryNotFound
+                | Self::BinaryAmbiguous
+                | Self::WrongArchitecture
+                | Self::BinaryDoesNotRun
+                | Self::RuntimeUnsupported
+                | Self::HandlerConflict
+                | Self::ConfigRejected
+                | Self::StateTooNew
+        )
     }
 }
 
@@ -277,7 +301,8 @@ mod tests {
     fn every_reason_is_documented() {
         let text = include_str!("../docs/reasons.md");
         for reason in Reason::ALL {
-            assert!(text.contains(&format!("| `{reason}` |")), "{reason} is missing in docs/reasons.md");
+            let star = if reason.is_certain() { " \\*" } else { "" };
+            assert!(text.contains(&format!("| `{reason}`{star} |")), "{reason} is missing in docs/reasons.md");
         }
     }
 

@@ -1,26 +1,28 @@
 //! What people are told: one row per node, and from the rows counts, conditions and problems.
 //! The controller writes it to `.status`; the plugin computes the same rows for its tables.
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
-    api::{Problem, ShimStatus},
-    board::{Board, Due, Skip, Try},
+    api::{Problem, RevisionStatus, ShimStatus},
+    board::{Board, Gate, Side, Skip, Stand, Weight, Word, served},
+    job::Start,
     limits,
-    mark::Mark,
     names::{Build, NodeName},
-    report::{Outcome, Step},
+    report::{Failure, Outcome, Step},
     task::Op,
-    world::{JobView, Life, NodeView, Phase, ShimView},
+    world::{JobView, Life, NodeView, Phase},
 };
 
 /// State of a Shim on a node, worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeState {
-    /// The last Job failed; the node has what it had before.
+    /// The last tries failed; the node has what it had before.
     Failed,
+    /// The last try failed, and the next is soon.
+    Retrying,
     /// Its kubelet does not report.
     Unknown,
     /// A removal is under way or waits for its turn.
@@ -39,6 +41,7 @@ impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Failed => "Failed",
+            Self::Retrying => "Retrying",
             Self::Unknown => "Unknown",
             Self::Removing => "Removing",
             Self::Updating => "Updating",
@@ -76,23 +79,97 @@ pub struct NodeRow {
     pub disrupted: u32,
 }
 
+/// Why a row says what it says.
+enum Situation<'w> {
+    /// A Job is under way.
+    Running(&'w JobView, &'w Op),
+    /// The node is as wanted.
+    Kept,
+    /// Nothing may be done.
+    Held,
+    /// The node can't be served.
+    Skipped(Skip<'w>),
+    /// The last try did not get it done.
+    Told(Word<'w>),
+    /// The node does not answer.
+    Silent,
+    /// It will be removed.
+    Leaving,
+    /// It will be installed.
+    Waiting,
+}
+
 /// The rows of a Shim, worst first: every node that it selects or has touched.
-pub fn rows(board: &Board<'_>, shim: &ShimView) -> Vec<NodeRow> {
-    let mut rows: Vec<_> = board.world.nodes.iter().filter_map(|node| row(board, shim, node)).collect();
+pub fn rows(board: &Board<'_>, side: &Side<'_>) -> Vec<NodeRow> {
+    let mut rows: Vec<_> = board
+        .stands_to(&side.shim.name)
+        .filter_map(|(node, stand)| Some(row(board, side, node, &situation(board, side, node, stand)?)))
+        .collect();
     rows.sort_by(|a, b| (a.state, &a.node).cmp(&(b.state, &b.node)));
     rows
 }
 
-/// The row of one node, if the Shim has to do with it.
-pub fn row(board: &Board<'_>, shim: &ShimView, node: &NodeView) -> Option<NodeRow> {
-    let marked = node.marks.as_ref().is_some_and(|marks| marks.contains_key(&shim.name));
-    if !marked && !board.is_selected(shim, node) {
+fn situation<'w>(board: &Board<'w>, side: &Side<'w>, node: &NodeView, stand: Stand<'w>) -> Option<Situation<'w>> {
+    if stand == Stand::Apart {
         return None;
     }
-    let served = board.serves(shim, node);
+    if let Some((job, op)) = running(board, side, node) {
+        return Some(Situation::Running(job, op));
+    }
+    if let Some(word) = stand.op(side.shim).and_then(|op| board.word(side, node, &op)) {
+        return Some(if stand.kept().is_some() { Situation::Kept } else { Situation::Told(word) });
+    }
+    Some(match stand {
+        Stand::Apart => return None,
+        Stand::Kept(_) | Stand::Stale(_) => Situation::Kept,
+        Stand::Held => Situation::Held,
+        Stand::Skipped(skip) => Situation::Skipped(skip),
+        Stand::Leaving | Stand::Wanted(_) if !node.ready => Situation::Silent,
+        Stand::Leaving => Situation::Leaving,
+        Stand::Wanted(_) => Situation::Waiting,
+    })
+}
+
+/// What is under way on the node for the Shim. A check of what is there changes nothing, and does not show.
+fn running<'w>(board: &Board<'w>, side: &Side<'w>, node: &NodeView) -> Option<(&'w JobView, &'w Op)> {
+    let unfinished = board.jobs_on(&node.name).iter().filter(|job| job.finished().is_none());
+    let mut ops = unfinished.filter_map(|job| Some((*job, job.task.ops.get(&side.shim.name)?)));
+    ops.find(|(_, op)| !matches!(op, Op::Check(_)))
+}
+
+impl Situation<'_> {
+    fn state(&self) -> NodeState {
+        match self {
+            Self::Running(job, _) if job.phase == Phase::Stuck => NodeState::Unknown,
+            Self::Running(_, Op::Remove) | Self::Leaving => NodeState::Removing,
+            Self::Running(..) => NodeState::Updating,
+            Self::Kept => NodeState::Ready,
+            Self::Skipped(_) => NodeState::Skipped,
+            Self::Silent => NodeState::Unknown,
+            Self::Held | Self::Waiting => NodeState::Waiting,
+            Self::Told(word) => match word.weight {
+                Weight::Waits => NodeState::Waiting,
+                Weight::Trial => NodeState::Retrying,
+                Weight::Failed => NodeState::Failed,
+            },
+        }
+    }
+
+    /// Whether people should hear of it.
+    fn is_problem(&self) -> bool {
+        match self {
+            Self::Running(job, _) => job.phase == Phase::Stuck || matches!(job.start, Start::Hindered { .. }),
+            Self::Skipped(_) | Self::Told(_) | Self::Silent => true,
+            Self::Kept | Self::Held | Self::Leaving | Self::Waiting => false,
+        }
+    }
+}
+
+fn row(board: &Board<'_>, side: &Side<'_>, node: &NodeView, situation: &Situation<'_>) -> NodeRow {
+    let served = served(&side.shim.name, node);
     let mut row = NodeRow {
         node: node.name.clone(),
-        state: NodeState::Ready,
+        state: situation.state(),
         step: None,
         reason: String::new(),
         message: String::new(),
@@ -103,102 +180,104 @@ pub fn row(board: &Board<'_>, shim: &ShimView, node: &NodeView) -> Option<NodeRo
         log: String::new(),
         disrupted: served.map_or(0, |ready| ready.disrupted),
     };
-    match running(board, shim, node) {
-        Some(job) => row.of_running(job, &job.task.ops[&shim.name]),
-        None => row.of_due(board, shim, node),
+    match situation {
+        Situation::Running(job, op) => row.of_running(side, job, op),
+        Situation::Kept => row.of_kept(),
+        Situation::Held => row.of_held(side),
+        Situation::Skipped(skip) => row.of_skip(skip, node),
+        Situation::Told(word) => row.of_word(board, side, word),
+        Situation::Silent => row.say("NodeNotReady", "the node is not Ready"),
+        Situation::Leaving => row.say("Removing", "waits for its turn"),
+        Situation::Waiting => row.of_waiting(side),
     }
-    Some(row)
-}
-
-fn running<'w>(board: &Board<'w>, shim: &ShimView, node: &NodeView) -> Option<&'w JobView> {
-    let touches = |job: &&&JobView| job.task.ops.contains_key(&shim.name) && job.finished().is_none();
-    board.jobs_on(&node.name).iter().find(touches).copied()
+    row
 }
 
 impl NodeRow {
-    fn set(&mut self, state: NodeState, reason: &str, message: impl Into<String>) {
-        (self.state, self.reason, self.message) = (state, reason.to_owned(), message.into());
+    fn say(&mut self, reason: &str, message: impl Into<String>) {
+        (self.reason, self.message) = (reason.to_owned(), message.into());
     }
 
-    fn of_running(&mut self, job: &JobView, op: &Op) {
+    fn fail(&mut self, failure: &Failure, more: &str) {
+        self.step = Some(failure.step);
+        self.say(failure.reason.as_str(), format!("{}{more}", failure.message));
+    }
+
+    fn of_running(&mut self, side: &Side<'_>, job: &JobView, op: &Op) {
         self.job = Some(job.name.clone());
-        self.attempts = job.task.attempt;
-        let again = if job.task.attempt > 1 { format!(", attempt {}", job.task.attempt) } else { String::new() };
-        match (op, &job.phase) {
-            (_, Phase::Stuck) => {
-                self.set(NodeState::Unknown, "NodeLost", "the node does not answer while its Job runs");
-            }
-            (Op::Remove, _) => self.set(NodeState::Removing, "Removing", format!("the installer runs{again}")),
-            (Op::Install(_), _) => self.set(NodeState::Updating, "Updating", format!("the installer runs{again}")),
+        self.attempts = job.task.attempt(&side.shim.name);
+        let again = if self.attempts > 1 { format!(", attempt {}", self.attempts) } else { String::new() };
+        let word = if *op == Op::Remove { "Removing" } else { "Updating" };
+        match (&job.phase, &job.start) {
+            (Phase::Stuck, _) => self.say("NodeLost", "the node does not answer while its Job runs"),
+            (_, Start::Hindered { why, .. }) => self.fail(why, ""),
+            (_, Start::Waiting) => self.say(word, format!("the installer starts{again}")),
+            (_, Start::Begun) => self.say(word, format!("the installer runs{again}")),
         }
     }
 
-    fn of_due(&mut self, board: &Board<'_>, shim: &ShimView, node: &NodeView) {
-        match board.due(shim, node) {
-            Due::Skip(skip) => self.of_skip(&skip, node),
-            Due::Op(op) => self.of_op(board, shim, node, &op),
-            Due::Nothing => self.of_nothing(board, shim),
+    fn of_kept(&mut self) {
+        if self.disrupted > 0 {
+            self.message = format!("the restart ended {} of other Shims", pods(self.disrupted));
         }
     }
 
-    fn of_skip(&mut self, skip: &Skip, node: &NodeView) {
+    fn of_held(&mut self, side: &Side<'_>) {
+        if let Some(conflict) = &side.conflict {
+            self.say("Conflict", conflict.0.clone());
+        } else if let Err(error) = &side.shim.spec {
+            self.say("InvalidSpec", error.clone());
+        }
+    }
+
+    fn of_skip(&mut self, skip: &Skip<'_>, node: &NodeView) {
         let kept = if self.build.is_some() { "; it keeps what it has" } else { "" };
-        self.set(NodeState::Skipped, skip.reason(), format!("{}{kept}", skip.message()));
+        self.say(skip.reason(), format!("{}{kept}", skip.message()));
         if node.marks.is_none() {
             self.since = None;
         }
     }
 
-    fn of_nothing(&mut self, board: &Board<'_>, shim: &ShimView) {
-        if let Some(conflict) = board.conflict(&shim.name) {
-            self.set(NodeState::Waiting, "Conflict", conflict.0.clone());
-        } else if let Err(error) = &shim.spec {
-            self.set(NodeState::Waiting, "InvalidSpec", error.clone());
-        } else if self.disrupted > 0 {
-            self.message = format!("the restart ended {} of other Shims", pods(self.disrupted));
+    fn of_word(&mut self, board: &Board<'_>, side: &Side<'_>, word: &Word<'_>) {
+        self.job = Some(word.job.name.clone());
+        self.attempts = word.job.task.attempt(&side.shim.name);
+        self.since = Some(word.finished.at);
+        self.log.clone_from(&word.finished.report.log);
+        match word.outcome {
+            Outcome::InUse { pods: count } => {
+                let message =
+                    format!("{} with this runtime still on the node; {}", pods(*count), next_try(board, word));
+                self.say("InUse", message);
+            }
+            Outcome::Failed(failure) => self.fail(failure, ""),
+            Outcome::Done { .. } => {}
         }
     }
 
-    fn of_op(&mut self, board: &Board<'_>, shim: &ShimView, node: &NodeView, op: &Op) {
-        if let Some((job, finished)) = board.last_failure(node, &shim.name, op) {
-            self.job = Some(job.name.clone());
-            self.attempts = job.task.attempt;
-            self.since = Some(finished.at);
-            self.log.clone_from(&finished.report.log);
-            let retry = retry_text(board, board.next_try(node, &shim.name, op));
-            self.of_failure(job.failure(&shim.name), &retry);
-        } else if !node.ready {
-            self.set(NodeState::Unknown, "NodeNotReady", "the node is not Ready");
-        } else if *op == Op::Remove {
-            self.set(NodeState::Removing, "Removing", "waits for its turn");
-        } else {
-            let paused = shim.spec.as_ref().is_ok_and(|spec| spec.paused);
-            let message = if paused { "the rollout is paused" } else { "waits for its turn" };
-            self.set(NodeState::Waiting, if paused { "Paused" } else { "Pending" }, message);
-        }
-    }
-
-    fn of_failure(&mut self, outcome: Option<&Outcome>, retry: &str) {
-        match outcome {
-            Some(Outcome::Failed(failure)) => {
-                self.step = Some(failure.step);
-                self.set(NodeState::Failed, failure.reason.as_str(), failure.message.clone());
-            }
-            Some(Outcome::InUse { pods: count }) => {
-                let message = format!("{} with this runtime still on the node; {retry}", pods(*count));
-                self.set(NodeState::Waiting, "InUse", message);
-            }
-            Some(Outcome::Done { .. }) | None => {}
+    fn of_waiting(&mut self, side: &Side<'_>) {
+        let of = |count: usize| format!("{count} of {}", nodes(side.tally.nodes));
+        match side.gate() {
+            Gate::Paused => self.say("Paused", "the rollout is paused"),
+            Gate::Stopped => self.say("Stopped", format!("the rollout stopped: {} failed", of(side.tally.failed))),
+            Gate::Canary => self.say("Canary", canary_text(side)),
+            Gate::Open => self.say("Pending", "waits for its turn"),
         }
     }
 }
 
-fn retry_text(board: &Board<'_>, next: Try) -> String {
-    match next {
-        Try::Again { at, .. } if at > board.world.now => {
-            format!("asked again at {}", at.strftime("%H:%M:%S UTC"))
-        }
-        _ => "asked again now".to_owned(),
+fn canary_text(side: &Side<'_>) -> String {
+    let text = format!("waits for the canary: {} of {} done", side.tally.kept, nodes(side.canary()));
+    match &side.fallback {
+        Some(fallback) => format!("{text}; until then new nodes get revision {}", fallback.revision.number),
+        None => text,
+    }
+}
+
+fn next_try(board: &Board<'_>, word: &Word<'_>) -> String {
+    if word.next > board.world.now {
+        format!("asked again at {}", word.next.strftime("%H:%M:%S UTC"))
+    } else {
+        "asked again now".to_owned()
     }
 }
 
@@ -207,48 +286,96 @@ pub fn pods(count: u32) -> String {
     format!("{count} pod{}", if count == 1 { "" } else { "s" })
 }
 
-/// The status that a Shim should have.
-pub fn summarize(board: &Board<'_>, shim: &ShimView) -> ShimStatus {
-    let rows = rows(board, shim);
-    let count =
-        |state: fn(&NodeRow) -> bool| u32::try_from(rows.iter().filter(|row| state(row)).count()).unwrap_or(u32::MAX);
-    let verdict = verdict(board, shim, &rows);
-    let handler = shim.spec.as_ref().ok().map(|spec| spec.handler.to_string());
-    ShimStatus {
-        observed_generation: shim.generation,
-        conditions: conditions(board, shim, &verdict),
-        handler: shim.status.handler.clone().or(handler),
-        nodes: count(|_| true),
-        nodes_ready: count(|row| row.build.is_some()),
-        nodes_updated: updated(board, shim),
-        nodes_updating: count(|row| {
-            matches!(row.state, NodeState::Updating | NodeState::Removing) && row.job.is_some()
-        }),
-        nodes_failed: count(|row| row.state == NodeState::Failed),
-        nodes_skipped: count(|row| row.state == NodeState::Skipped),
-        pods_disrupted: rows.iter().map(|row| row.disrupted).sum(),
-        problems: problems(&rows),
+/// `1 node`, `2 nodes`.
+pub fn nodes(count: usize) -> String {
+    format!("{count} node{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a Shim's status comes to.
+#[derive(Debug)]
+pub struct Summary {
+    /// The status that it should have.
+    pub status: ShimStatus,
+    /// Whether every node that can be served and answers has what is wanted.
+    pub is_ready: bool,
+}
+
+/// The nodes of a Shim by state, and the worst of them.
+#[derive(Default)]
+struct Census {
+    states: BTreeMap<NodeState, usize>,
+    nodes: usize,
+    ready: usize,
+    updated: usize,
+    updating: usize,
+    disrupted: u32,
+    worst: Vec<NodeRow>,
+}
+
+impl Census {
+    /// Rows are made for the worst only: most nodes of a large cluster have nothing to say.
+    fn take(board: &Board<'_>, side: &Side<'_>) -> Self {
+        let mut census = Self::default();
+        let mut problems = Vec::new();
+        for (node, stand) in board.stands_to(&side.shim.name) {
+            census.count_mark(side, node);
+            let Some(situation) = situation(board, side, node, stand) else { continue };
+            census.nodes += 1;
+            *census.states.entry(situation.state()).or_default() += 1;
+            census.updating +=
+                usize::from(matches!(situation, Situation::Running(..)) && situation.state() != NodeState::Unknown);
+            if situation.is_problem() {
+                problems.push((situation.state(), node, situation));
+            }
+        }
+        problems.sort_by_key(|(state, node, _)| (*state, &node.name));
+        problems.truncate(limits::PROBLEMS);
+        census.worst = problems.iter().map(|(_, node, situation)| row(board, side, node, situation)).collect();
+        census
+    }
+
+    /// What the node has: also one that is skipped or does not answer now.
+    fn count_mark(&mut self, side: &Side<'_>, node: &NodeView) {
+        let Some(ready) = served(&side.shim.name, node) else { return };
+        self.ready += 1;
+        self.disrupted += ready.disrupted;
+        self.updated += usize::from(side.build(node) == Some(&ready.build));
+    }
+
+    fn count(&self, states: &[NodeState]) -> usize {
+        states.iter().filter_map(|state| self.states.get(state)).sum()
     }
 }
 
-/// Nodes that have the current build, verified: also those that are skipped or do not answer now.
-fn updated(board: &Board<'_>, shim: &ShimView) -> u32 {
-    let Ok(spec) = &shim.spec else { return 0 };
-    let current = |node: &&NodeView| {
-        let wanted = spec.artifact(&node.arch).map(|artifact| &artifact.build);
-        let has = node.marks.as_ref().and_then(|marks| marks.get(&shim.name));
-        matches!((has, wanted), (Some(Mark::Ready(ready)), Some(build)) if ready.build == *build)
+/// What the status of a Shim should be.
+pub fn summarize(board: &Board<'_>, side: &Side<'_>) -> Summary {
+    let shim = side.shim;
+    let census = Census::take(board, side);
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let verdict = verdict(side, &census);
+    let handler = shim.spec.as_ref().ok().map(|spec| spec.handler.to_string());
+    let revision = side
+        .revision
+        .map(|revision| RevisionStatus { number: revision.number, version: revision.inputs.version.clone() });
+    let status = ShimStatus {
+        observed_generation: shim.generation,
+        conditions: conditions(board, side, &verdict),
+        handler: shim.status.handler.clone().or(handler),
+        revision: revision.or_else(|| shim.status.revision.clone()),
+        nodes: number(census.nodes),
+        nodes_ready: number(census.ready),
+        nodes_updated: number(census.updated),
+        nodes_updating: number(census.updating),
+        nodes_failed: number(census.count(&[NodeState::Failed])),
+        nodes_skipped: number(census.count(&[NodeState::Skipped])),
+        pods_disrupted: census.disrupted,
+        problems: census.worst.iter().map(problem).collect(),
     };
-    u32::try_from(board.world.nodes.iter().filter(current).count()).unwrap_or(u32::MAX)
+    Summary { status, is_ready: verdict.ready }
 }
 
-fn problems(rows: &[NodeRow]) -> Vec<Problem> {
-    let is_problem = |row: &&NodeRow| match row.state {
-        NodeState::Failed | NodeState::Skipped | NodeState::Unknown => true,
-        NodeState::Waiting => row.reason == "InUse",
-        NodeState::Removing | NodeState::Updating | NodeState::Ready => false,
-    };
-    let problem = |row: &NodeRow| Problem {
+fn problem(row: &NodeRow) -> Problem {
+    Problem {
         node: row.node.to_string(),
         state: row.state.to_string(),
         step: row.step.map(|step| step.to_string()),
@@ -257,8 +384,7 @@ fn problems(rows: &[NodeRow]) -> Vec<Problem> {
         attempts: row.attempts,
         since: row.since.map(|time| time.to_string()),
         log: row.log.clone(),
-    };
-    rows.iter().filter(is_problem).take(limits::PROBLEMS).map(problem).collect()
+    }
 }
 
 /// The Shim as a whole.
@@ -284,56 +410,77 @@ impl Verdict {
     }
 }
 
-fn verdict(board: &Board<'_>, shim: &ShimView, rows: &[NodeRow]) -> Verdict {
-    if shim.life == Life::Deleting {
-        return removing(rows);
+fn verdict(side: &Side<'_>, census: &Census) -> Verdict {
+    if side.shim.life == Life::Deleting {
+        return removing(census);
     }
-    if let Err(error) = &shim.spec {
+    if let Err(error) = &side.shim.spec {
         return Verdict::stalled("InvalidSpec", error.clone());
     }
-    if let Some(conflict) = board.conflict(&shim.name) {
+    if let Some(conflict) = &side.conflict {
         return Verdict::stalled("Conflict", conflict.0.clone());
     }
-    let paused = shim.spec.as_ref().is_ok_and(|spec| spec.paused);
-    of_rows(rows, paused)
+    of_census(side, census)
 }
 
-fn removing(rows: &[NodeRow]) -> Verdict {
-    match rows.iter().find(|row| row.reason == "InUse" || row.state == NodeState::Failed) {
-        Some(row) => Verdict::new("Removing", format!("{}: {}: {}", row.node, row.reason, row.message)),
-        None => Verdict::new("Removing", format!("{} left", nodes(rows.len()))),
+/// What holds up a removal: pods, or a failure.
+fn removing(census: &Census) -> Verdict {
+    let told = |row: &&NodeRow| row.job.is_some() && row.state != NodeState::Unknown;
+    match census.worst.iter().find(told) {
+        Some(row) => Verdict::new("Removing", sentence(row)),
+        None => Verdict::new("Removing", format!("{} left", nodes(census.nodes))),
     }
 }
 
-fn of_rows(rows: &[NodeRow], paused: bool) -> Verdict {
-    let count = |wanted: &[NodeState]| rows.iter().filter(|row| wanted.contains(&row.state)).count();
-    let moving = count(&[NodeState::Updating, NodeState::Removing]);
-    let (failed, waiting) = (count(&[NodeState::Failed]), count(&[NodeState::Waiting]));
-    let reachable = rows.len() - count(&[NodeState::Skipped, NodeState::Unknown]);
-    let progress = format!("{} of {} ready", count(&[NodeState::Ready]), nodes(reachable));
-    if let Some(worst) = rows.iter().find(|row| row.state == NodeState::Failed) {
-        let message =
-            format!("{failed} of {} failed; {}: {}: {}", nodes(reachable), worst.node, worst.reason, worst.message);
-        let going_on = moving > 0 || (waiting > 0 && !paused);
+fn sentence(row: &NodeRow) -> String {
+    format!("{}: {}: {}", row.node, row.reason, row.message)
+}
+
+fn of_census(side: &Side<'_>, census: &Census) -> Verdict {
+    let moving = census.count(&[NodeState::Updating, NodeState::Removing, NodeState::Retrying]);
+    let waiting = census.count(&[NodeState::Waiting]);
+    let failed = census.count(&[NodeState::Failed]);
+    let reachable = census.nodes - census.count(&[NodeState::Skipped, NodeState::Unknown]);
+    let paused = side.is_paused();
+    if failed > 0 || side.is_stopped() {
+        let message = failure_text(side, census, failed, reachable);
+        let going_on = !side.is_stopped() && (moving > 0 || (waiting > 0 && !paused));
         return if going_on { Verdict::new("Failed", message) } else { Verdict::stalled("Failed", message) };
     }
+    let progress = format!("{} of {} ready", census.count(&[NodeState::Ready]), nodes(reachable));
     if moving + waiting > 0 {
-        let idle = paused && moving == 0;
-        return Verdict::new(if idle { "Paused" } else { "Updating" }, progress);
+        let reason = if paused && moving == 0 { "Paused" } else { "Updating" };
+        return Verdict::new(reason, progress_text(side, census, progress));
     }
-    if rows.is_empty() {
+    if side.revision.is_none() {
+        return Verdict::new("Updating", "the revision is not on record yet");
+    }
+    if census.nodes == 0 {
         return Verdict::ready("NoNodes", "no node matches spec.nodeSelector");
     }
     Verdict::ready("Ready", progress)
 }
 
-/// `1 node`, `2 nodes`.
-pub fn nodes(count: usize) -> String {
-    format!("{count} node{}", if count == 1 { "" } else { "s" })
+fn failure_text(side: &Side<'_>, census: &Census, failed: usize, reachable: usize) -> String {
+    let stopped = if side.is_stopped() { "; the rollout stopped" } else { "" };
+    let worst = census.worst.first().map(|row| format!("; {}", sentence(row))).unwrap_or_default();
+    format!("{} of {} failed{stopped}{worst}", failed.max(side.tally.failed), nodes(reachable.max(side.tally.nodes)))
 }
 
-fn conditions(board: &Board<'_>, shim: &ShimView, verdict: &Verdict) -> Vec<Condition> {
-    let paused = shim.spec.as_ref().is_ok_and(|spec| spec.paused);
+/// How far it is, and what it waits for.
+fn progress_text(side: &Side<'_>, census: &Census, progress: String) -> String {
+    let told = |row: &&NodeRow| !matches!(row.state, NodeState::Skipped | NodeState::Unknown);
+    if let Some(row) = census.worst.iter().find(told) {
+        return format!("{progress}; {}", sentence(row));
+    }
+    match side.gate() {
+        Gate::Canary => format!("{progress}; canary: {} of {} done", side.tally.kept, nodes(side.canary())),
+        Gate::Paused | Gate::Stopped | Gate::Open => progress,
+    }
+}
+
+fn conditions(board: &Board<'_>, side: &Side<'_>, verdict: &Verdict) -> Vec<Condition> {
+    let paused = side.shim.spec.as_ref().is_ok_and(|spec| spec.rollout.paused);
     let reconciling = !verdict.ready && !verdict.stalled && verdict.reason != "Paused";
     let flag = |on: bool, yes: &'static str, no: &'static str| {
         if on { (yes, verdict.message.clone()) } else { (no, String::new()) }
@@ -344,20 +491,20 @@ fn conditions(board: &Board<'_>, shim: &ShimView, verdict: &Verdict) -> Vec<Cond
         ("Stalled", verdict.stalled, flag(verdict.stalled, verdict.reason, "NotStalled")),
         ("Paused", paused, (if paused { "Paused" } else { "NotPaused" }, String::new())),
     ]
-    .map(|(kind, on, (reason, message))| condition(board, shim, kind, on, reason, message))
+    .map(|(kind, on, (reason, message))| condition(board, side, kind, on, reason, message))
     .to_vec()
 }
 
 /// Keeps the time of the last change, so that a pass that changes nothing writes nothing.
-fn condition(board: &Board<'_>, shim: &ShimView, kind: &str, on: bool, reason: &str, message: String) -> Condition {
+fn condition(board: &Board<'_>, side: &Side<'_>, kind: &str, on: bool, reason: &str, message: String) -> Condition {
     let status = if on { "True" } else { "False" };
-    let before = shim.status.conditions.iter().find(|c| c.type_ == kind && c.status == status);
+    let before = side.shim.status.conditions.iter().find(|c| c.type_ == kind && c.status == status);
     Condition {
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message,
-        observed_generation: shim.generation,
+        observed_generation: side.shim.generation,
         last_transition_time: before.map_or(Time(board.world.now), |condition| condition.last_transition_time.clone()),
     }
 }

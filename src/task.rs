@@ -31,12 +31,27 @@ pub struct Task {
     pub node_uid: String,
     /// The machine that is meant; the installer refuses any other.
     pub machine_id: MachineId,
-    /// Number of this try, from 1.
-    pub attempt: u32,
     /// Higher than that of every other Job that the node has: which of two spoke last.
     pub serial: u32,
     /// One operation for each Shim.
     pub ops: BTreeMap<ShimName, Op>,
+    /// What went before, for each operation that is not a first try.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tries: BTreeMap<ShimName, Tries>,
+}
+
+/// Tries of one operation that did not get it done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tries {
+    /// How many failed.
+    pub failed: u32,
+    /// How many found pods that were still running.
+    pub waited: u32,
+    /// When the first of them ended, in seconds since 1970 (UTC).
+    pub since: i64,
+    /// Whether the node counts as failed: it still does while it is tried again.
+    pub counted: bool,
 }
 
 /// One operation for one Shim.
@@ -45,8 +60,20 @@ pub struct Task {
 pub enum Op {
     /// Install or upgrade.
     Install(Install),
+    /// Look whether the node still has what it had; nothing is changed.
+    Check(Check),
     /// Take off the node.
     Remove,
+}
+
+/// What a node should have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Check {
+    /// The build in force.
+    pub build: Build,
+    /// containerd's name for the runtime.
+    pub handler: Handler,
 }
 
 /// What to install.
@@ -93,11 +120,19 @@ pub enum OptionValue {
 // JSON has no NaN, so equality is total.
 impl Eq for OptionValue {}
 
+impl Task {
+    /// Number of this try of a Shim's operation, from 1.
+    pub fn attempt(&self, shim: &ShimName) -> u32 {
+        1 + self.tries.get(shim).map_or(0, |tries| tries.failed + tries.waited)
+    }
+}
+
 impl Op {
     /// The build that the Shim has on the node once this succeeded.
     pub fn build(&self) -> Option<&Build> {
         match self {
             Self::Install(install) => Some(&install.build),
+            Self::Check(check) => Some(&check.build),
             Self::Remove => None,
         }
     }

@@ -4,27 +4,31 @@ use std::collections::HashSet;
 use json_patch::{
     AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf,
 };
-use k8s_openapi::api::{batch::v1::Job, core::v1::Toleration, node::v1::RuntimeClass};
+use k8s_openapi::api::{apps::v1::ControllerRevision, batch::v1::Job, core::v1::Toleration, node::v1::RuntimeClass};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use shim_core::{
     api::{Shim, ShimStatus},
     job::{Settings, job_for},
     limits::WRITE_DEADLINE,
-    names::{FINALIZER, MANAGER, NodeName, RESULT_ANNOTATION, STATE_ANNOTATION, ShimName, TASK_ANNOTATION},
+    names::{
+        FINALIZER, MANAGER, NodeName, RESULT_ANNOTATION, ROLLOUT_ANNOTATION, START_ANNOTATION, STATE_ANNOTATION,
+        ShimName, TASK_ANNOTATION,
+    },
     plan::{Action, JobRef, MarkWrite, Plan},
-    report::Report,
+    revision::{Record, RevisionView},
     runtime_class::{self, Owner},
-    task::Task,
+    task::{Op, Task},
     world::{LeanNode, World},
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{lease::Leadership, metrics::Metrics, observe::Observer};
+use crate::{herald::Herald, lease::Leadership, metrics::Metrics, observe::Observer};
 
 /// Carries out plans.
 pub(crate) struct Actor {
@@ -32,6 +36,8 @@ pub(crate) struct Actor {
     nodes: Api<LeanNode>,
     classes: Api<RuntimeClass>,
     jobs: Api<Job>,
+    revisions: Api<ControllerRevision>,
+    herald: Herald,
     settings: Settings,
     leadership: Leadership,
     stop: CancellationToken,
@@ -70,6 +76,8 @@ impl Actor {
             nodes: Api::all(client.clone()),
             classes: Api::all(client.clone()),
             jobs: Api::namespaced(client.clone(), &settings.namespace),
+            revisions: Api::namespaced(client.clone(), &settings.namespace),
+            herald: Herald::new(client),
             settings,
             leadership,
             stop,
@@ -94,7 +102,10 @@ impl Actor {
             };
             metrics.wrote(verb(action), result.is_ok());
             match result {
-                Ok(()) => tracing::info!(action = verb(action), on = subject(action), "done"),
+                Ok(()) => {
+                    tracing::info!(action = verb(action), on = subject(action), "done");
+                    self.herald.tell(world, action).await;
+                }
                 Err(error) => {
                     complete = false;
                     pass.give_up(action);
@@ -118,9 +129,14 @@ impl Actor {
             Action::Release(shim) if pass.kept.contains(shim) => Err(ActError::Changed(format!("shim {shim}"))),
             Action::Release(shim) => self.finalizer(shim, observer, false).await,
             Action::Apply(class) => self.apply(class, observer).await,
-            Action::Record(job, report) => self.record(job, report).await,
+            Action::Revise(revision) => self.revise(world, revision).await,
+            Action::Stamp(shim, number, record) => self.stamp(shim, *number, record).await,
+            Action::Forget(shim, number) => self.forget(shim, *number).await,
+            Action::Note(job, why) => self.annotate(job, START_ANNOTATION, why).await,
+            Action::Record(job, report) => self.annotate(job, RESULT_ANNOTATION, report).await,
             Action::Mark(write) => self.mark(write, observer, pass).await,
-            Action::Delete(job) => self.delete_job(job).await,
+            Action::Delete(job) => self.delete_job(job, None).await,
+            Action::Withdraw(job, version) => self.delete_job(job, Some(version.clone())).await,
             Action::Create(task) => self.create(world, task, pass).await,
             Action::DeleteRuntimeClass(name, shim) => self.delete_class(name, shim).await,
             Action::Status(shim, status) => self.status(shim, status).await,
@@ -164,30 +180,52 @@ impl Actor {
     async fn read_again(&self, action: &Action, observer: &mut Observer) {
         let Action::Mark(write) = action else { return };
         match timeout(WRITE_DEADLINE, self.nodes.get(write.node.as_str())).await {
-            Ok(Ok(node)) => observer.wrote(node),
+            Ok(Ok(node)) => observer.wrote(&node),
             Ok(Err(error)) => tracing::warn!(node = %write.node, "can't be read again: {error}"),
             Err(_) => tracing::warn!(node = %write.node, "can't be read again: no answer in time"),
         }
     }
 
-    async fn record(&self, job: &JobRef, report: &Report) -> Result<(), ActError> {
-        let text = serde_json::to_string(report)?;
-        let patch = json!({"metadata": {"uid": job.uid, "annotations": {RESULT_ANNOTATION: text}}});
+    /// The number is in the name, so that no two leaders can give it twice.
+    async fn revise(&self, world: &World, revision: &RevisionView) -> Result<(), ActError> {
+        let shim = world.shims.iter().find(|shim| shim.name == revision.shim);
+        let uid = shim.map(|shim| shim.uid.clone()).unwrap_or_default();
+        let object = revision.object(&uid, &self.settings.namespace)?;
+        self.revisions.create(&PostParams { field_manager: Some(MANAGER.to_owned()), dry_run: false }, &object).await?;
+        Ok(())
+    }
+
+    async fn stamp(&self, shim: &ShimName, number: i64, record: &Record) -> Result<(), ActError> {
+        let text = serde_json::to_string(record)?;
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {ROLLOUT_ANNOTATION: text}}}));
+        let name = RevisionView::object_name(shim, number);
+        gone_is_fine(self.revisions.patch(&name, &PatchParams::default(), &patch).await)
+    }
+
+    async fn forget(&self, shim: &ShimName, number: i64) -> Result<(), ActError> {
+        let name = RevisionView::object_name(shim, number);
+        gone_is_fine(self.revisions.delete(&name, &DeleteParams::default()).await)
+    }
+
+    async fn annotate(&self, job: &JobRef, key: &str, value: &impl Serialize) -> Result<(), ActError> {
+        let text = serde_json::to_string(value)?;
+        let patch = json!({"metadata": {"uid": job.uid, "annotations": {key: text}}});
         gone_is_fine(self.jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
     async fn mark(&self, write: &MarkWrite, observer: &mut Observer, pass: &mut Pass) -> Result<(), ActError> {
         let patch = Patch::<Value>::Json(mark_patch(write));
         let node = self.nodes.patch(write.node.as_str(), &PatchParams::default(), &patch).await?;
-        observer.wrote(node);
+        observer.wrote(&node);
         pass.confirmed.insert(write.node.clone());
         Ok(())
     }
 
-    async fn delete_job(&self, job: &JobRef) -> Result<(), ActError> {
+    async fn delete_job(&self, job: &JobRef, resource_version: Option<String>) -> Result<(), ActError> {
         let parameters = DeleteParams {
             propagation_policy: DeleteParams::background().propagation_policy,
-            ..with_uid(Some(job.uid.clone()))
+            preconditions: Some(Preconditions { uid: Some(job.uid.clone()), resource_version }),
+            ..DeleteParams::default()
         };
         gone_is_fine(self.jobs.delete(&job.name, &parameters).await)
     }
@@ -290,9 +328,14 @@ fn verb(action: &Action) -> &'static str {
     match action {
         Action::Hold(_) => "hold",
         Action::Apply(_) => "apply-runtimeclass",
+        Action::Revise(_) => "revise",
+        Action::Stamp(..) => "stamp",
+        Action::Forget(..) => "forget",
+        Action::Note(..) => "note",
         Action::Record(..) => "record",
         Action::Mark(_) => "mark",
         Action::Delete(_) => "delete-job",
+        Action::Withdraw(..) => "withdraw-job",
         Action::Create(_) => "create-job",
         Action::DeleteRuntimeClass(..) => "delete-runtimeclass",
         Action::Release(_) => "release",
@@ -305,14 +348,23 @@ fn subject(action: &Action) -> String {
         Action::Hold(shim) | Action::Release(shim) | Action::Status(shim, _) => format!("shim/{shim}"),
         Action::Apply(class) => format!("runtimeclass/{}", class.name_any()),
         Action::DeleteRuntimeClass(name, _) => format!("runtimeclass/{name}"),
-        Action::Record(job, _) | Action::Delete(job) => format!("job/{}", job.name),
+        Action::Revise(RevisionView { shim, number, .. })
+        | Action::Stamp(shim, number, _)
+        | Action::Forget(shim, number) => format!("revision/{shim} {number}"),
+        Action::Note(job, _) | Action::Record(job, _) | Action::Delete(job) | Action::Withdraw(job, _) => {
+            format!("job/{}", job.name)
+        }
         Action::Mark(write) => format!("node/{} {}", write.node, write.new.as_deref().unwrap_or("-")),
         Action::Create(task) => {
-            let ops = task.ops.iter().map(|(name, op)| match op.build() {
-                Some(build) => format!("{name}={build}"),
-                None => format!("{name}=remove"),
+            let ops = task.ops.iter().map(|(name, op)| {
+                let attempt = task.attempt(name);
+                match op {
+                    Op::Install(install) => format!("{name}={} (attempt {attempt})", install.build),
+                    Op::Check(check) => format!("{name}={} (check)", check.build),
+                    Op::Remove => format!("{name}=remove (attempt {attempt})"),
+                }
             });
-            format!("node/{} {} attempt {}", task.node, ops.collect::<Vec<_>>().join(","), task.attempt)
+            format!("node/{} {}", task.node, ops.collect::<Vec<_>>().join(", "))
         }
     }
 }

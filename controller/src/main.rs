@@ -12,9 +12,11 @@
 mod act;
 mod args;
 mod client;
+mod herald;
 mod http_server;
 mod lease;
 mod metrics;
+mod nodes;
 mod observe;
 mod run;
 

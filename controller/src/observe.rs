@@ -1,16 +1,14 @@
 //! Watches; from them and a fresh list of Jobs, the World.
-use std::{
-    borrow::Borrow,
-    collections::HashMap,
-    fmt::Debug,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod, node::v1::RuntimeClass};
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    batch::v1::Job,
+    core::v1::{Event, Pod},
+    node::v1::RuntimeClass,
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ListParams, PartialObjectMeta},
@@ -23,22 +21,28 @@ use kube::{
 use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
+    job::JOB_NAME_LABEL,
     names::{GROUP, MANAGED_BY_LABEL, MANAGER},
-    world::{LeanNode, NodeView, Objects, World},
+    world::{LeanNode, Objects, World},
 };
 use tokio::{sync::Notify, time::timeout};
 
+use crate::nodes::{self, News, Nodes};
+
 /// A list that takes longer is not worth waiting for; the next pass asks again.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
+/// A Job that has no Pod after this time may have been refused one.
+const POD_BY: Duration = Duration::from_secs(3);
 
 /// What the controller sees.
 pub(crate) struct Observer {
     jobs: Api<Job>,
     pods: Api<Pod>,
+    events: Api<Event>,
     shims: Store<Shim>,
-    nodes: Store<LeanNode>,
+    nodes: Nodes,
     classes: Store<RuntimeClass>,
-    written: HashMap<String, Arc<LeanNode>>,
+    revisions: Store<ControllerRevision>,
 }
 
 impl Observer {
@@ -49,34 +53,39 @@ impl Observer {
         changed: &Arc<Notify>,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (shims, shim_writer) = reflector::store();
-        let (nodes, node_writer) = reflector::store();
+        let (nodes, feed) = nodes::cache();
         let (classes, class_writer) = reflector::store();
+        let (revisions, revision_writer) = reflector::store();
         let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
         let jobs: Api<PartialObjectMeta<Job>> = Api::namespaced(client.clone(), namespace);
-        let watches = futures::future::join4(
+        let recorded: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+        let watches = futures::future::join5(
             follow(watch::<Shim>(client).reflect(shim_writer), changed.clone(), always),
-            follow(watch::<LeanNode>(client).modify(slim).reflect(node_writer), changed.clone(), node_matters),
+            follow(watch::<LeanNode>(client).modify(slim), changed.clone(), move |event| feed.take(event)),
             follow(watch::<RuntimeClass>(client).reflect(class_writer), changed.clone(), always),
+            follow(watcher(recorded, ours.clone()).default_backoff().reflect(revision_writer), changed.clone(), always),
             follow(watcher(jobs, ours).default_backoff(), changed.clone(), always),
         );
         let observer = Self {
             jobs: Api::namespaced(client.clone(), namespace),
             pods: Api::namespaced(client.clone(), namespace),
+            events: Api::namespaced(client.clone(), namespace),
             shims,
             nodes,
             classes,
-            written: HashMap::new(),
+            revisions,
         };
         (observer, async move {
-            let ((), (), (), ()) = Box::pin(watches).await;
+            let ((), (), (), (), ()) = Box::pin(watches).await;
         })
     }
 
     /// Waits until every cache has its first list.
     pub(crate) async fn synced(&self) -> anyhow::Result<()> {
         self.shims.wait_until_ready().await?;
-        self.nodes.wait_until_ready().await?;
+        self.nodes.synced().await?;
         self.classes.wait_until_ready().await?;
+        self.revisions.wait_until_ready().await?;
         Ok(())
     }
 
@@ -90,10 +99,9 @@ impl Observer {
         self.classes.get(&reflector::ObjectRef::new(name))
     }
 
-    /// Remembers what we wrote until the cache has caught up: the planner must never decide on a Node that it has
-    /// already changed.
-    pub(crate) fn wrote(&mut self, node: LeanNode) {
-        self.written.insert(node.name_any(), Arc::new(node));
+    /// Remembers a Node as the API server has just told it.
+    pub(crate) fn wrote(&mut self, node: &LeanNode) {
+        self.nodes.wrote(node);
     }
 
     /// The World: Jobs from a fresh list, since a stale one overruns budgets; the rest from caches.
@@ -101,37 +109,48 @@ impl Observer {
         let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
         let lists = futures::future::try_join(self.jobs.list(&ours), self.pods.list(&ours));
         let (jobs, pods) = timeout(LIST_DEADLINE, lists).await??;
-        let nodes = self.current_nodes();
-        Ok(World::read(
-            Timestamp::now(),
-            &Objects {
-                shims: &self.shims.state(),
-                nodes: &nodes,
-                jobs: &jobs.items,
-                pods: &pods.items,
-                runtime_classes: &self.classes.state(),
-            },
-        ))
+        let refusals = self.refusals(&jobs.items, &pods.items).await;
+        let objects = Objects {
+            shims: &self.shims.state(),
+            revisions: &self.revisions.state(),
+            nodes: &self.nodes.views(),
+            jobs: &jobs.items,
+            pods: &pods.items,
+            refusals: &refusals,
+            runtime_classes: &self.classes.state(),
+        };
+        Ok(World::read(Timestamp::now(), &objects))
     }
 
-    fn current_nodes(&mut self) -> Vec<Arc<LeanNode>> {
-        let mut nodes = self.nodes.state();
-        let mut pending = HashMap::new();
-        for node in &mut nodes {
-            let Some((name, written)) = self.written.remove_entry(&node.name_any()) else { continue };
-            if written.uid() == node.uid() && version(&written) > version(node) {
-                *node = written.clone();
-                pending.insert(name, written);
-            }
+    /// Why Jobs can't make their Pods (quota, admission), by uid: only Events tell, and they are read only when a Job
+    /// should have a Pod by now.
+    async fn refusals(&self, jobs: &[Job], pods: &[Pod]) -> BTreeMap<String, String> {
+        if !jobs.iter().any(|job| is_waiting_for_its_pod(job, pods)) {
+            return BTreeMap::new();
         }
-        self.written = pending;
-        nodes
+        let refused = ListParams::default().fields("involvedObject.kind=Job,reason=FailedCreate");
+        match timeout(LIST_DEADLINE, self.events.list(&refused)).await {
+            Ok(Ok(events)) => events.items.into_iter().filter_map(refusal).collect(),
+            Ok(Err(error)) => {
+                tracing::warn!("Events can't be read: {error}");
+                BTreeMap::new()
+            }
+            Err(_) => BTreeMap::new(),
+        }
     }
 }
 
-/// Resource versions grow with every write; Kubernetes allows comparing them as numbers since 1.35, and etcd makes them so.
-fn version(node: &LeanNode) -> u64 {
-    node.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default()
+fn is_waiting_for_its_pod(job: &Job, pods: &[Pod]) -> bool {
+    let created = job.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
+    let ended = job.status.as_ref().is_some_and(|status| status.completion_time.is_some() || status.failed.is_some());
+    let name = job.name_any();
+    !ended
+        && Timestamp::now().duration_since(created) >= POD_BY.try_into().unwrap_or_default()
+        && !pods.iter().any(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&name))
+}
+
+fn refusal(event: Event) -> Option<(String, String)> {
+    Some((event.involved_object.uid?, event.message?))
 }
 
 fn watch<K>(client: &Client) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
@@ -148,68 +167,21 @@ fn slim(node: &mut LeanNode) {
     node.annotations_mut().retain(|key, _| key.starts_with(GROUP));
 }
 
-/// Passes on what could change a plan. A deletion always counts; of the rest, `matters` decides with its own memory.
-async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, new_filter: fn() -> M)
+/// Passes on what could change a plan.
+async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, mut news: M)
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
-    M: FnMut(&watcher::Event<K>) -> bool,
+    M: FnMut(&watcher::Event<K>) -> News,
 {
-    let mut matters = new_filter();
     let stream = stream.inspect_err(|error| tracing::warn!("a watch was broken off and is taken up again: {error}"));
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
-        if event.is_ok_and(|event| matters(&event)) {
+        if event.is_ok_and(|event| news(&event) == News::Some) {
             changed.notify_one();
         }
     }
 }
 
-fn always<K>() -> impl FnMut(&watcher::Event<K>) -> bool {
-    |_| true
-}
-
-/// A kubelet reports its whole status every few minutes; only what the planner reads counts.
-fn node_matters() -> impl FnMut(&watcher::Event<LeanNode>) -> bool {
-    let mut last: HashMap<String, u64> = HashMap::new();
-    move |event| match event {
-        watcher::Event::Apply(node) => {
-            let hash = hash_of(node);
-            last.insert(node.name_any(), hash) != Some(hash)
-        }
-        watcher::Event::Delete(node) => {
-            last.remove(&node.name_any());
-            true
-        }
-        watcher::Event::Init | watcher::Event::InitApply(_) => false,
-        watcher::Event::InitDone => true,
-    }
-}
-
-fn hash_of(node: impl Borrow<LeanNode>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    format!("{:?}", NodeView::read(node.borrow())).hash(&mut hasher);
-    hasher.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(ready: &str, heartbeat: &str) -> LeanNode {
-        serde_json::from_value(serde_json::json!({
-            "metadata": {"name": "n", "uid": "u", "resourceVersion": heartbeat},
-            "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat}]},
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn a_heartbeat_does_not_matter_and_a_change_does() {
-        let mut matters = node_matters();
-        assert!(matters(&watcher::Event::Apply(node("True", "1"))));
-        assert!(!matters(&watcher::Event::Apply(node("True", "2"))));
-        assert!(matters(&watcher::Event::Apply(node("False", "3"))));
-        assert!(matters(&watcher::Event::Delete(node("False", "4"))));
-        assert!(matters(&watcher::Event::Apply(node("False", "5"))));
-    }
+fn always<K>(_: &watcher::Event<K>) -> News {
+    News::Some
 }

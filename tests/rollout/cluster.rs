@@ -1,11 +1,16 @@
 //! The true cluster: what the API server and the machines hold, whatever anybody has seen of it.
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use shim_core::{
+    job::Start,
     mark,
     names::{Build, Handler, MachineId, NodeName, ShimName},
+    revision::RevisionView,
     task::Task,
     world::{JobView, Life, NodeView, Phase, ShimView, SpecView, World},
 };
@@ -24,15 +29,25 @@ pub struct Shim {
     pub newest: u32,
 }
 
+/// A revision, and the Shim that it goes with.
+#[derive(Debug, Clone)]
+pub struct Revision {
+    pub view: RevisionView,
+    pub owner: String,
+}
+
 /// A Job and its Pod.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub view: JobView,
-    /// Whether the installer has begun to touch the machine.
-    pub begun: bool,
 }
 
 impl Job {
+    /// Whether the installer has begun to touch the machine.
+    pub fn has_begun(&self) -> bool {
+        self.view.start == Start::Begun
+    }
+
     pub fn task(&self) -> &Task {
         &self.view.task
     }
@@ -73,6 +88,8 @@ pub struct Cluster {
     pub shims: Log<ShimName, Shim>,
     pub nodes: Log<NodeName, NodeView>,
     pub classes: Log<String, RuntimeClass>,
+    /// By object name.
+    pub revisions: Log<String, Revision>,
     pub jobs: BTreeMap<String, Job>,
     /// Pods that run on although their Job was deleted.
     pub strays: Vec<Job>,
@@ -94,6 +111,7 @@ impl Cluster {
             shims: Log::new(),
             nodes: Log::new(),
             classes: Log::new(),
+            revisions: Log::new(),
             jobs: BTreeMap::new(),
             strays: Vec::new(),
             machines: BTreeMap::new(),
@@ -146,10 +164,12 @@ impl Cluster {
 
     /// What a process sees that has just started: everything.
     pub fn world(&self) -> World {
+        let shims: Vec<_> = self.shims.iter().map(|shim| shim.view.clone()).collect();
         World {
             now: self.now,
-            shims: self.shims.iter().map(|shim| shim.view.clone()).collect(),
-            nodes: self.nodes.iter().cloned().collect(),
+            revisions: revisions_of(&shims, self.revisions.iter()),
+            shims,
+            nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
             jobs: self.job_views(),
             occupied: self.strays.iter().map(|stray| stray.task().node.clone()).collect(),
             runtime_classes: self.classes.iter().cloned().collect(),
@@ -213,10 +233,26 @@ impl Cluster {
         }
     }
 
+    /// Revisions go with their Shim, a while later.
+    pub fn collect_garbage(&mut self) {
+        let uids: BTreeSet<_> = self.shims.iter().map(|shim| shim.view.uid.clone()).collect();
+        for name in self.revisions.keys() {
+            if self.revisions.get(&name).is_some_and(|revision| !uids.contains(&revision.owner)) {
+                self.revisions.set(self.now, name, None);
+            }
+        }
+    }
+
     pub fn delete_shim(&mut self, name: &ShimName, life: Life) {
         self.shims.change(self.now, name, |shim| (shim.deleted, shim.view.life) = (true, life));
         if self.shims.get(name).is_some_and(|shim| !shim.view.finalizer) {
             self.release(name);
         }
     }
+}
+
+/// The revisions that belong to these Shims, not to earlier ones of their names.
+pub fn revisions_of<'c>(shims: &[ShimView], revisions: impl Iterator<Item = &'c Revision>) -> Vec<RevisionView> {
+    let belongs = |revision: &&Revision| shims.iter().any(|shim| shim.uid == revision.owner);
+    revisions.filter(belongs).map(|revision| revision.view.clone()).collect()
 }

@@ -6,15 +6,15 @@ use shim_core::{
     names::{GROUP, ShimName},
     runtime_class::runtime_class_for,
     task::Op,
-    world::{Life, NodeView, SpecView},
+    world::{Life, NodeView, Retry, SpecView},
 };
 
 use crate::{
     cluster::{Cluster, DiskState, Job, Shim},
     rng::Rng,
     setting::{
-        NODES, SHIMS, artifacts, budget, class_name, create_node, create_shim, new_machine, node_name, pool, selector,
-        shim_name,
+        NODES, SHIMS, ask_for, budget, canary, class_name, create_node, create_shim, max_failures, new_machine,
+        node_name, pool, selector, shim_name,
     },
     story::Story,
 };
@@ -38,7 +38,7 @@ fn happen_to_shim(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
         return create_shim(cluster, rng, index, handler.as_str().parse().unwrap());
     };
     let young = !shim.view.finalizer && rng.chance(30);
-    match if young { 0 } else { rng.below(16) } {
+    match if young { 0 } else { rng.below(20) } {
         0..=1 if shim.view.life == Life::Active => {
             let life = if rng.chance(40) { Life::Orphaned } else { Life::Deleting };
             story.tell(|| format!("{name} is deleted: {life:?}"));
@@ -50,6 +50,12 @@ fn happen_to_shim(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
                 shim.view.spec =
                     if shim.view.spec.is_ok() { Err("illegible".to_owned()) } else { Ok(shim.legible.clone()) };
             });
+        }
+        17 => {
+            let nodes = rng.chance(50).then(|| [node_name(rng.below(NODES))].into());
+            let retry = Retry { at: cluster.now, nodes };
+            story.tell(|| format!("{name} is to be tried again: {retry}"));
+            cluster.shims.change(cluster.now, &name, |shim| shim.view.retry = Some(retry));
         }
         what => {
             let spec = change_spec(rng, index, &shim, what, story);
@@ -82,24 +88,32 @@ fn change_spec(rng: &mut Rng, index: usize, shim: &Shim, what: usize, story: &mu
         3..=6 => {
             number += 1;
             story.tell(|| format!("{name} asks for build {number}"));
-            spec.artifacts = artifacts(index, &spec.handler, number);
+            ask_for(&mut spec, index, number);
         }
         7..=9 => {
             let old = u32::try_from(rng.below(number as usize)).unwrap() + 1;
             story.tell(|| format!("{name} goes back to build {old}"));
-            spec.artifacts = artifacts(index, &spec.handler, old);
+            ask_for(&mut spec, index, old);
         }
         10..=11 => {
-            spec.paused = !spec.paused;
-            story.tell(|| format!("{name} paused: {}", spec.paused));
+            spec.rollout.paused = !spec.rollout.paused;
+            story.tell(|| format!("{name} paused: {}", spec.rollout.paused));
         }
         12..=14 => {
             spec.selector = selector(rng);
             story.tell(|| format!("{name} selects {:?}", spec.selector));
         }
+        15 => {
+            spec.rollout.canary = canary(rng);
+            story.tell(|| format!("{name} canary {}", spec.rollout.canary));
+        }
+        16 => {
+            spec.rollout.max_failures = max_failures(rng);
+            story.tell(|| format!("{name} maxFailures {}", spec.rollout.max_failures));
+        }
         _ => {
-            spec.max_update = budget(rng);
-            story.tell(|| format!("{name} maxUpdate {:?}", spec.max_update));
+            spec.rollout.max_update = budget(rng);
+            story.tell(|| format!("{name} maxUpdate {}", spec.rollout.max_update));
         }
     }
     (spec, number)
@@ -183,7 +197,8 @@ fn forget_upgrades(cluster: &mut Cluster, job: &Job) {
 }
 
 fn happen_behind_our_back(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
-    match rng.below(3) {
+    match rng.below(4) {
+        3 => cluster.collect_garbage(),
         0 => {
             story.tell(|| "a foreign RuntimeClass comes or goes".to_owned());
             toggle_foreign_class(cluster, rng);
@@ -235,14 +250,15 @@ pub fn calm_down(cluster: &mut Cluster) {
         cluster.nodes.change(cluster.now, &name, |node| node.ready = true);
     }
     cluster.kubelets_report();
+    cluster.collect_garbage();
     for name in cluster.shims.keys() {
-        edit_spec(cluster, &name, |spec| spec.paused = false);
+        edit_spec(cluster, &name, |spec| spec.rollout.paused = false);
     }
 }
 
 /// Every Shim asks for a new build.
 pub fn upgrade_all(cluster: &mut Cluster) {
     for index in 0..SHIMS {
-        edit_spec(cluster, &shim_name(index), |spec| spec.artifacts = artifacts(index, &spec.handler, 2));
+        edit_spec(cluster, &shim_name(index), |spec| ask_for(spec, index, 2));
     }
 }

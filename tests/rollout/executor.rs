@@ -10,15 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use shim_core::{
-    job::job_name,
+    job::{Start, job_name},
     names::{NodeName, ShimName},
     plan::{Action, JobRef, MarkWrite},
+    revision::RevisionView,
     runtime_class::{Owner, owner},
-    task::Task,
+    task::{Op, Task},
     world::{JobView, Phase, World},
 };
 
-use crate::cluster::{Cluster, Job};
+use crate::{
+    cluster::{Cluster, Job, Revision},
+    installers,
+};
 
 /// What one pass has learnt so far.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ fn subject(action: &Action) -> Option<&str> {
         Action::Mark(write) => Some(write.node.as_str()),
         Action::Create(task) => Some(task.node.as_str()),
         Action::DeleteRuntimeClass(_, shim) | Action::Release(shim) => Some(shim.as_str()),
-        Action::Hold(_) | Action::Apply(_) | Action::Record(..) | Action::Delete(_) | Action::Status(..) => None,
+        _ => None,
     }
 }
 
@@ -79,7 +83,15 @@ pub fn accepts(cluster: &Cluster, pass: &Pass, action: &Action) -> bool {
             let node = cluster.node_of(task).filter(|node| as_claimed(&node.annotation));
             node.is_some() && !cluster.jobs.contains_key(&job_name(task))
         }
-        Action::Delete(job) | Action::Record(job, _) => find(cluster, job).is_some(),
+        Action::Delete(job) | Action::Record(job, _) | Action::Note(job, _) => find(cluster, job).is_some(),
+        Action::Withdraw(job, _) => find(cluster, job).is_some_and(|job| !job.is_finished()),
+        Action::Revise(revision) => {
+            let name = RevisionView::object_name(&revision.shim, revision.number);
+            cluster.revisions.get(&name).is_none() && cluster.shims.get(&revision.shim).is_some()
+        }
+        Action::Stamp(shim, number, _) | Action::Forget(shim, number) => {
+            cluster.revisions.get(&RevisionView::object_name(shim, *number)).is_some()
+        }
         Action::Hold(shim) => cluster.shims.get(shim).is_some_and(|shim| !shim.deleted),
         Action::Apply(class) => owner_of(cluster, name_of(class)).is_none_or(|found| found == owner(class)),
         Action::Release(_) | Action::Status(..) | Action::DeleteRuntimeClass(..) => true,
@@ -104,6 +116,24 @@ pub fn apply(cluster: &mut Cluster, pass: &mut Pass, action: &Action) {
         Action::Mark(write) => apply_marks(cluster, pass, write),
         Action::Create(task) => create(cluster, task),
         Action::Delete(job) => drop(cluster.jobs.remove(&job.name)),
+        Action::Withdraw(job, _) => withdraw(cluster, job),
+        Action::Note(job, why) => {
+            let start = Start::Hindered { why: why.clone(), noted: true };
+            cluster.jobs.get_mut(&job.name).unwrap().view.start = start;
+        }
+        Action::Revise(revision) => {
+            let name = RevisionView::object_name(&revision.shim, revision.number);
+            let owner = cluster.shims.get(&revision.shim).unwrap().view.uid.clone();
+            let view = RevisionView { created: cluster.now, ..revision.clone() };
+            cluster.revisions.set(cluster.now, name, Some(Revision { view, owner }));
+        }
+        Action::Stamp(shim, number, record) => {
+            let name = RevisionView::object_name(shim, *number);
+            cluster.revisions.change(cluster.now, &name, |revision| revision.view.record = Some(*record));
+        }
+        Action::Forget(shim, number) => {
+            cluster.revisions.set(cluster.now, RevisionView::object_name(shim, *number), None);
+        }
         Action::Record(job, report) => {
             if let Phase::Finished(finished) = &mut cluster.jobs.get_mut(&job.name).unwrap().view.phase {
                 (finished.report, finished.recorded) = (report.clone(), true);
@@ -127,10 +157,27 @@ fn apply_marks(cluster: &mut Cluster, pass: &mut Pass, write: &MarkWrite) {
     pass.annotations.insert(write.node.clone(), write.new.clone());
 }
 
+/// The Pod of a Job that has not ended goes on for a while, and may just have begun.
+fn withdraw(cluster: &mut Cluster, job: &JobRef) {
+    let Some(mut job) = cluster.jobs.remove(&job.name) else { return };
+    if job.view.uid.bytes().map(usize::from).sum::<usize>().is_multiple_of(2) {
+        installers::touch(cluster, &job);
+        job.view.start = Start::Begun;
+    }
+    cluster.strays.push(job);
+}
+
 fn create(cluster: &mut Cluster, task: &Task) {
     let (name, uid) = (job_name(task), cluster.id());
-    let view = JobView { name: name.clone(), uid, task: task.clone(), phase: Phase::Running };
-    cluster.jobs.insert(name, Job { view, begun: false });
+    let view = JobView {
+        name: name.clone(),
+        uid,
+        version: String::new(),
+        task: task.clone(),
+        phase: Phase::Running,
+        start: Start::Waiting,
+    };
+    cluster.jobs.insert(name, Job { view });
 }
 
 /// A write in one line.
@@ -140,22 +187,27 @@ pub fn story_of(action: &Action) -> String {
             format!("mark {node}: {}, labels {labels:?}", new.as_deref().unwrap_or("nothing"))
         }
         Action::Create(task) => {
-            format!("create {} serial {} attempt {}: {}", job_name(task), task.serial, task.attempt, ops(task))
+            format!("create {} serial {} tries {:?}: {}", job_name(task), task.serial, task.tries, ops(task))
         }
         Action::Delete(job) => format!("delete {}", job.name),
+        Action::Withdraw(job, _) => format!("withdraw {}", job.name),
         Action::Record(job, report) => format!("record {}: {}", job.name, crate::installers::story_of(report)),
         Action::Apply(class) => format!("apply RuntimeClass {}", name_of(class)),
         Action::Status(shim, status) => {
             format!("status {shim}: {}", status.conditions.first().map_or("", |condition| condition.reason.as_str()))
+        }
+        Action::Revise(revision) => {
+            format!("revision {} of {}: {}", revision.number, revision.shim, revision.inputs.version)
         }
         other => format!("{other:?}"),
     }
 }
 
 fn ops(task: &Task) -> String {
-    let op = |(shim, op): (&ShimName, &shim_core::task::Op)| match op.build() {
-        Some(build) => format!("{shim} install {build}"),
-        None => format!("{shim} remove"),
+    let op = |(shim, op): (&ShimName, &Op)| match op {
+        Op::Install(install) => format!("{shim} install {}", install.build),
+        Op::Check(check) => format!("{shim} check {}", check.build),
+        Op::Remove => format!("{shim} remove"),
     };
     task.ops.iter().map(op).collect::<Vec<_>>().join(", ")
 }

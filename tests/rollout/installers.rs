@@ -1,6 +1,6 @@
 //! Installer Pods: they start, touch the machine, and end in all the ways in which a Pod can end.
 use shim_core::{
-    job::Finished,
+    job::{Finished, Start},
     names::{MachineId, ShimName},
     report::{FORMAT, Failure, Outcome, Reason, Report, Step},
     task::{Install, Op, Task},
@@ -70,10 +70,22 @@ fn advance(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, name: &str, story: 
         cluster.jobs.get_mut(name).unwrap().view.phase = Phase::Stuck;
         return story.tell(|| format!("{name} can't end: its node does not answer"));
     }
-    if job.begun {
+    if job.has_begun() {
         end(cluster, rng, luck, &job, story);
+    } else if luck == Luck::Mixed && rng.chance(10) {
+        hinder(cluster, &job, story);
     } else {
         begin(cluster, &job, story);
+    }
+}
+
+/// Its image can't be pulled, for now.
+fn hinder(cluster: &mut Cluster, job: &Job, story: &mut Story) {
+    story.tell(|| format!("{} does not start", job.view.name));
+    let why = Failure::new(Step::Start, Reason::PodNotStarted, "ImagePullBackOff");
+    let start = &mut cluster.jobs.get_mut(&job.view.name).unwrap().view.start;
+    if *start == Start::Waiting {
+        *start = Start::Hindered { why, noted: false };
     }
 }
 
@@ -90,6 +102,14 @@ fn begin(cluster: &mut Cluster, job: &Job, story: &mut Story) {
         return report(cluster, job, |_| outcome.clone(), story);
     };
     story.tell(|| format!("{} begins on {machine}", job.view.name));
+    touch(cluster, job);
+    cluster.jobs.get_mut(&job.view.name).unwrap().view.start = Start::Begun;
+}
+
+/// What is on a machine from the moment at which its installer has begun.
+pub fn touch(cluster: &mut Cluster, job: &Job) {
+    let task = job.task();
+    let Some(machine) = machine_of(cluster, task) else { return };
     for (shim, op) in &task.ops {
         if let Op::Install(install) = op {
             let fresh = OnDisk {
@@ -102,21 +122,38 @@ fn begin(cluster: &mut Cluster, job: &Job, story: &mut Story) {
             disk.entry(shim.clone()).or_insert(fresh).by.clone_from(&task.node_uid);
         }
     }
-    cluster.jobs.get_mut(&job.view.name).unwrap().begun = true;
 }
 
 fn end(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, job: &Job, story: &mut Story) {
     let Some(machine) = machine_of(cluster, job.task()) else { return end_silently(cluster, rng, job, story) };
     let fates: Vec<_> = job.task().ops.iter().map(|(shim, op)| (shim.clone(), fate(rng, luck, op))).collect();
+    let drifted: Vec<_> = job
+        .task()
+        .ops
+        .iter()
+        .filter(|(shim, op)| has_drifted(&cluster.machines[&machine], shim, op))
+        .map(|(shim, _)| shim.clone())
+        .collect();
     for (shim, fate) in &fates {
         apply(cluster, rng, &machine, job, shim, *fate);
     }
+    // Some failures are of the kind that no second try can overcome.
+    let reason = if rng.chance(50) { Reason::SandboxFailed } else { Reason::ChecksumMismatch };
     let outcome = |shim: &ShimName| match fates.iter().find(|(name, _)| name == shim).unwrap().1 {
+        Fate::Done if drifted.contains(shim) => failed(Step::Verify, Reason::Drifted),
         Fate::Done => Outcome::Done { disrupted: 0 },
         Fate::InUse => Outcome::InUse { pods: 1 },
-        Fate::Failed | Fate::Killed => failed(Step::Verify, Reason::SandboxFailed),
+        Fate::Failed | Fate::Killed => failed(Step::Verify, reason),
     };
     report(cluster, job, outcome, story);
+}
+
+/// What a check finds out.
+fn has_drifted(disk: &Disk, shim: &ShimName, op: &Op) -> bool {
+    let Op::Check(check) = op else { return false };
+    !disk
+        .get(shim)
+        .is_some_and(|found| found.state == DiskState::Verified && found.build.as_ref() == Some(&check.build))
 }
 
 fn fate(rng: &mut Rng, luck: Luck, op: &Op) -> Fate {
@@ -135,7 +172,7 @@ fn end_silently(cluster: &mut Cluster, rng: &mut Rng, job: &Job, story: &mut Sto
 
 fn leave_anything(cluster: &mut Cluster, rng: &mut Rng, job: &Job) {
     let machine = machine_of(cluster, job.task());
-    if let Some(machine) = machine.filter(|_| job.begun) {
+    if let Some(machine) = machine.filter(|_| job.has_begun()) {
         for shim in job.task().ops.keys() {
             apply(cluster, rng, &machine, job, shim, Fate::Killed);
         }
@@ -173,11 +210,14 @@ pub fn story_of(report: &Report) -> String {
 fn apply(cluster: &mut Cluster, rng: &mut Rng, machine: &MachineId, job: &Job, shim: &ShimName, fate: Fate) {
     let (task, op) = (job.task(), &job.task().ops[shim]);
     if fate == Fate::Done {
-        cluster.untold.remove(&(task.node_uid.clone(), shim.clone()));
+        if matches!(op, Op::Install(_) | Op::Remove) {
+            cluster.untold.remove(&(task.node_uid.clone(), shim.clone()));
+        }
     }
     let disk = cluster.machines.get_mut(machine).unwrap();
     match op {
         Op::Install(install) => apply_install(disk, rng, &task.node_uid, shim, install, fate),
+        Op::Check(_) => {}
         Op::Remove => apply_removal(disk, rng, shim, fate),
     }
 }

@@ -3,11 +3,12 @@ use std::{collections::BTreeMap, fmt};
 
 use jiff::{SignedDuration, Timestamp};
 use shim_core::{
-    job::Finished,
-    mark::{Mark, Marks, Ready},
+    job::{Finished, Start},
+    mark::{self, Mark, Marks, Ready},
     names::{Build, ShimName},
     plan::{Action, JobRef, MarkWrite},
-    report::{Outcome, Report},
+    report::{Outcome, Reason, Report},
+    revision::{Fate, RevisionView},
     task::{Op, Task},
     world::{JobView, Life, NodeView, Phase, ShimView, World},
 };
@@ -25,9 +26,11 @@ pub enum Invariant {
     S3NoLies,
     S4Brakes,
     S5Identity,
+    S6Canary,
     S7NoOrphan,
     S8Finalizer,
     S9Ownership,
+    S10NoHarm,
     L1Converges,
     L2NotReady,
     L3BackOff,
@@ -68,11 +71,17 @@ pub fn check_write(cluster: &Cluster, view: &World, action: &Action) -> Verdict 
     match action {
         Action::Create(task) => check_create(cluster, view, task),
         Action::Delete(job) => check_delete(cluster, view, job),
+        Action::Withdraw(job, _) => check_withdrawal(view, &cluster.jobs[&job.name]),
         Action::Record(job, report) => check_record(cluster, view, job, report),
-        Action::Mark(write) => check_labels_are_ours(write),
+        Action::Mark(write) => {
+            check_labels_are_ours(write)?;
+            check_no_harm(cluster, view, write)
+        }
+        Action::Revise(revision) => check_revision(cluster, view, revision),
+        Action::Forget(shim, number) => check_forgotten(view, shim, *number),
         Action::DeleteRuntimeClass(name, shim) => check_nowhere(cluster, shim, || format!("RuntimeClass {name} goes")),
         Action::Release(shim) => check_release(cluster, shim),
-        Action::Hold(_) | Action::Apply(_) | Action::Status(..) => Ok(()),
+        Action::Hold(_) | Action::Apply(_) | Action::Status(..) | Action::Note(..) | Action::Stamp(..) => Ok(()),
     }
 }
 
@@ -110,10 +119,17 @@ fn check_operation(cluster: &Cluster, view: &World, node: &NodeView, shim: &Shim
     let budget = oracle::budget(view, shim);
     must(running < budget, Invariant::S1Budget, || format!("{name}: {} nodes of {budget} in progress", running + 1))?;
     check_brakes(view, node, shim, op)?;
+    check_canary(cluster, view, node, shim, op)?;
     let young = view.now < shim.created + SignedDuration::from_secs(2);
     must(!young, Invariant::Gathered, || format!("{name} does not wait for others"))?;
     match op {
         Op::Install(install) => check_install(view, node, shim, &install.build),
+        Op::Check(check) => {
+            let kept = has(node, name, &check.build);
+            must(kept, Invariant::NoRedundantInstall, || {
+                format!("{name} is looked for on {on}, which does not have it")
+            })
+        }
         Op::Remove => {
             let gone = oracle::wanted(view, shim, node) == Wanted::Nothing;
             must(gone, Invariant::L1Converges, || format!("{name} is removed from {on}, which it selects"))
@@ -121,25 +137,122 @@ fn check_operation(cluster: &Cluster, view: &World, node: &NodeView, shim: &Shim
     }
 }
 
-/// Paused: only what has failed is tried again. And nothing that has failed starts too early.
+/// Paused: only what has failed is tried again. Stopped: the current build starts only where it has been tried. And
+/// nothing that has failed starts too early.
 fn check_brakes(view: &World, node: &NodeView, shim: &ShimView, op: &Op) -> Verdict {
     let failure = last_failure(view, node, &shim.name, op);
-    let paused = shim.life == Life::Active && shim.spec.as_ref().is_ok_and(|spec| spec.paused);
+    let paused = shim.life == Life::Active && shim.spec.as_ref().is_ok_and(|spec| spec.rollout.paused);
     must(!paused || failure.is_some(), Invariant::S4Brakes, || {
         format!("{} is paused and starts on {}", shim.name, node.name)
     })?;
-    let Some((outcome, at)) = failure else { return Ok(()) };
-    let wait = if matches!(outcome, Outcome::InUse { .. }) { 30 } else { 60 };
+    let current = is_current(view, node, shim, op);
+    let known = || failure.is_some() || op.build().is_some_and(|build| has(node, &shim.name, build));
+    must(!current || known() || !oracle::is_stopped(view, shim), Invariant::S4Brakes, || {
+        format!("{} has stopped and starts on {}", shim.name, node.name)
+    })?;
+    let Some((job, outcome, at)) = failure else { return Ok(()) };
+    let asked = shim.retry.as_ref().filter(|retry| retry.at > at);
+    let asked = asked.is_some_and(|retry| retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.name)));
+    let wait = if asked { 0 } else { shortest_pause(view, job, &shim.name, outcome, at) };
     let early = view.now < at + SignedDuration::from_secs(wait);
     must(!early, Invariant::L3BackOff, || format!("{} is tried again on {} too early", shim.name, node.name))
 }
 
-fn last_failure<'w>(view: &'w World, node: &NodeView, shim: &ShimName, op: &Op) -> Option<(&'w Outcome, Timestamp)> {
+/// Seconds between a failure and the next try.
+fn shortest_pause(view: &World, job: &JobView, shim: &ShimName, outcome: &Outcome, at: Timestamp) -> i64 {
+    let tries = job.task.tries.get(shim);
+    let (failed, waited) = tries.map_or((1, 1), |tries| (tries.failed + 1, tries.waited + 1));
+    let doubled = |first: i64, times: u32, most: i64| (first << times.min(20)).min(most);
+    let Outcome::Failed(failure) = outcome else { return doubled(30, waited - 1, 300) };
+    let first = tries.map_or(at, |tries| Timestamp::from_second(tries.since).unwrap());
+    let over = view.now >= first + SignedDuration::from_secs(300) || tries.is_some_and(|tries| tries.counted);
+    match failure.reason {
+        Reason::ChecksumMismatch => doubled(60, failed - 1, 1800),
+        _ if failed >= 3 || over => doubled(60, failed.saturating_sub(3), 1800),
+        _ => 20,
+    }
+}
+
+fn is_current(view: &World, node: &NodeView, shim: &ShimView, op: &Op) -> bool {
+    let wanted = oracle::wanted(view, shim, node);
+    matches!((op, wanted), (Op::Install(install), Wanted::Build(build)) if build == install.build)
+}
+
+/// While a revision has not proven itself, few nodes run it or are tried with it.
+fn check_canary(cluster: &Cluster, view: &World, node: &NodeView, shim: &ShimView, op: &Op) -> Verdict {
+    if !is_current(view, node, shim, op) {
+        return Ok(());
+    }
+    let on_record = view.revisions.iter().filter(|revision| revision.shim == shim.name);
+    let newest = on_record.max_by_key(|revision| revision.number);
+    let recorded = newest.is_some_and(|newest| newest.inputs == shim.spec.as_ref().unwrap().inputs);
+    must(recorded, Invariant::S6Canary, || format!("{} starts a revision that is not on record", shim.name))?;
+    let Some(canary) = oracle::open_canary(view, shim) else { return Ok(()) };
+    let installs = |job: &&Job| {
+        let there = cluster.node_of(job.task());
+        let same =
+            job.task().ops.get(&shim.name).is_some_and(|op| there.is_some_and(|n| is_current(view, n, shim, op)));
+        job.view.phase == Phase::Running && same
+    };
+    let trying = cluster.jobs.values().filter(installs).count();
+    let run = oracle::proven(view, shim) + trying + 1;
+    must(run <= canary, Invariant::S6Canary, || format!("{run} nodes run what {} tries on {canary}", shim.name))
+}
+
+/// Numbers are given once, and not to what is on record already.
+fn check_revision(cluster: &Cluster, view: &World, revision: &RevisionView) -> Verdict {
+    let Some(shim) = view.shims.iter().find(|shim| shim.name == revision.shim) else {
+        return must(false, Invariant::S9Ownership, || format!("a revision of {}, which is not there", revision.shim));
+    };
+    let known = cluster.revisions.iter().filter(|known| known.owner == shim.uid);
+    let newest = known.max_by_key(|known| known.view.number);
+    let news = newest
+        .is_none_or(|newest| newest.view.inputs != revision.inputs || newest.view.generation > revision.generation);
+    must(news, Invariant::L4Bounded, || format!("{} gets revision {} twice", revision.shim, revision.number))
+}
+
+/// What new nodes would get stays.
+fn check_forgotten(view: &World, shim: &ShimName, number: i64) -> Verdict {
+    let ours = || view.revisions.iter().filter(|revision| revision.shim == *shim);
+    let newest = ours().map(|revision| revision.number).max();
+    let proven = |revision: &&RevisionView| {
+        Some(revision.number) != newest
+            && revision.record.as_ref().is_some_and(|record| record.fate == Fate::Complete && record.updated > 0)
+    };
+    let kept = [newest, ours().filter(proven).map(|revision| revision.number).max()];
+    must(!kept.contains(&Some(number)), Invariant::S6Canary, || format!("revision {number} of {shim} is forgotten"))
+}
+
+/// `ready` is taken off only where a removal is wanted, the machine is another, or what was there is not there any more.
+fn check_no_harm(cluster: &Cluster, view: &World, write: &MarkWrite) -> Verdict {
+    let Some(node) = view.nodes.iter().find(|node| node.uid == write.uid) else { return Ok(()) };
+    let after = mark::parse(write.new.as_deref()).unwrap_or_default();
+    for (shim, mark) in node.marks.iter().flatten() {
+        let Mark::Ready(ready) = mark else { continue };
+        let kept = matches!(after.get(shim), Some(Mark::Ready(_)));
+        let other_machine = node.machine.as_ref().is_some_and(|machine| *machine != ready.machine);
+        let leaving = view.shims.iter().find(|view| view.name == *shim);
+        let leaving = leaving.is_none_or(|leaving| oracle::wanted(view, leaving, node) == Wanted::Nothing);
+        let removed = view.jobs.iter().any(|job| job.is_for(node) && job.task.ops.get(shim) == Some(&Op::Remove));
+        let lost = cluster.machines.get(&ready.machine).and_then(|disk| disk.get(shim));
+        let lost = lost.is_none_or(|found| found.state != DiskState::Verified);
+        let fair = kept || other_machine || leaving || removed || lost;
+        must(fair, Invariant::S10NoHarm, || format!("{} stops serving {shim}", node.name))?;
+    }
+    Ok(())
+}
+
+fn last_failure<'w>(
+    view: &'w World,
+    node: &NodeView,
+    shim: &ShimName,
+    op: &Op,
+) -> Option<(&'w JobView, &'w Outcome, Timestamp)> {
     let about = |job: &&JobView| job.task.node_uid == node.uid && job.task.ops.contains_key(shim);
     let last = view.jobs.iter().filter(about).max_by_key(|job| job.task.serial)?;
     let Phase::Finished(Finished { at, report, .. }) = &last.phase else { return None };
     let outcome = report.outcomes.get(shim).filter(|outcome| !matches!(outcome, Outcome::Done { .. }))?;
-    (last.task.ops.get(shim) == Some(op) && !is_history(node, shim, *at)).then_some((outcome, *at))
+    (last.task.ops.get(shim) == Some(op) && !is_history(node, shim, *at)).then_some((last, outcome, *at))
 }
 
 /// Whether the Shim has been installed or removed on the node since.
@@ -156,7 +269,8 @@ fn check_install(view: &World, node: &NodeView, shim: &ShimView, build: &Build) 
     must(!oracle::in_conflict(view, shim), Invariant::S9Ownership, || {
         format!("{name} has a conflict and is installed")
     })?;
-    let wanted = oracle::wanted(view, shim, node) == Wanted::Build(build.clone());
+    let wanted = oracle::wanted(view, shim, node) == Wanted::Build(build.clone())
+        || oracle::stopgap(view, shim, node).as_ref() == Some(build);
     must(wanted, Invariant::L1Converges, || format!("{name} is installed on {on} with a build that it does not want"))?;
     let Some(Mark::Ready(ready)) = node.marks.as_ref().and_then(|marks| marks.get(name)) else { return Ok(()) };
     let handler = shim.spec.as_ref().unwrap().handler.as_str();
@@ -185,6 +299,23 @@ fn check_delete(cluster: &Cluster, view: &World, job: &JobRef) -> Verdict {
     check_told(cluster, view, job, finished, None)?;
     let forgets = job.task().ops.iter().any(|(shim, op)| is_last_word(view, job, finished, shim, op));
     must(!forgets, Invariant::L3BackOff, || format!("the failure of {} is forgotten", job.view.name))
+}
+
+/// A Job that has not ended goes only if it has not begun as far as anybody knew, and nobody needs what it is for.
+fn check_withdrawal(view: &World, job: &Job) -> Verdict {
+    let seen = view.jobs.iter().find(|seen| seen.uid == job.view.uid);
+    let begun = seen.is_none_or(|seen| seen.start == Start::Begun || seen.phase != Phase::Running);
+    must(!begun, Invariant::S4Brakes, || format!("{} is deleted before it has ended", job.view.name))?;
+    let node = view.nodes.iter().find(|node| node.uid == job.task().node_uid);
+    let needed = |(name, op): (&ShimName, &Op)| {
+        let shim = view.shims.iter().find(|shim| shim.name == *name);
+        let (Some(shim), Some(node)) = (shim, node) else { return false };
+        let mark = node.marks.as_ref().and_then(|marks| marks.get(name));
+        let serves = matches!(mark, Some(Mark::Ready(ready)) if Some(&ready.machine) == node.machine.as_ref());
+        is_current(view, node, shim, op) || serves
+    };
+    let needed = job.task().ops.iter().any(needed);
+    must(!needed, Invariant::L1Converges, || format!("{} is deleted and needed", job.view.name))
 }
 
 /// Whether a failure of the Job holds back the next try of the operation.
@@ -227,6 +358,8 @@ fn check_told(cluster: &Cluster, view: &World, job: &Job, finished: &Finished, r
             view.jobs.iter().any(|other| other.task.serial > job.task().serial && other.task.ops.contains_key(shim));
         let done = matches!(outcome, Outcome::Done { .. }) && !finished.recorded && !superseded;
         let told = match job.task().ops[shim].build() {
+            // A check has nothing to tell but that all is well.
+            Some(_) if matches!(job.task().ops[shim], Op::Check(_)) => true,
             Some(build) => matches!(marks.get(shim), Some(Mark::Removing)) || has(node, shim, build),
             // Claimed: for the next Job, in the same write or a later one.
             None => matches!(marks.get(shim), None | Some(Mark::Claimed)),

@@ -1,16 +1,17 @@
 //! Planners with a fault: each is ours with a World that was twisted before it, or with a plan that was twisted after it.
 //! An invariant that no mutant breaks is not checked by anything.
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use shim_core::{
     board::Board,
-    job::Finished,
+    job::{Finished, Start},
     mark::{self, Mark},
     names::{NodeName, ShimName},
     plan::{Action, MarkWrite, Plan, plan},
     report::{Outcome, Reason},
-    task::{Op, Task},
-    world::{JobView, Life, NodeView, Phase, ShimView, World},
+    revision::RevisionView,
+    task::{Op, Task, Tries},
+    world::{JobView, Life, NodeView, Phase, Share, ShimView, SpecView, World},
 };
 
 use crate::views::Views;
@@ -48,6 +49,17 @@ pub enum Mutant {
     HoldsNoShimInConflict,
     NeverWakes,
     DropsResultsOfShimsThatAreGone,
+    /// In the simulator: a leader that was stopped goes on.
+    WritesWithoutItsLease,
+    IgnoresTheCanary,
+    StartsWhatIsNotOnRecord,
+    IgnoresFailures,
+    ForgetsAFailureWhileItTriesAgain,
+    NeverDoublesThePause,
+    NumbersWhatIsOnRecord,
+    ForgetsTheLastCompleteRevision,
+    DemotesWhatItUpgrades,
+    WithdrawsJobsThatHaveBegun,
 }
 
 impl Mutant {
@@ -64,8 +76,15 @@ impl Mutant {
                 world.jobs.retain(|job| job.phase != Phase::Running);
             }
             Self::IgnoresPause => {
-                world.shims.iter_mut().flat_map(|shim| &mut shim.spec).for_each(|spec| spec.paused = false);
+                each_spec(world, |spec| spec.rollout.paused = false);
             }
+            Self::IgnoresTheCanary => each_spec(world, |spec| spec.rollout.canary = Share::Count(0)),
+            Self::IgnoresFailures => each_spec(world, |spec| spec.rollout.max_failures = Share::Count(1000)),
+            Self::StartsWhatIsNotOnRecord => pretend_records(world),
+            Self::ForgetsAFailureWhileItTriesAgain => {
+                each_try(world, |tries| tries.counted = false);
+            }
+            Self::NeverDoublesThePause => each_try(world, |tries| (tries.failed, tries.waited) = (0, 0)),
             Self::NeverRetries => {
                 let now = world.now;
                 each_failure(world, |finished| finished.at = now);
@@ -75,10 +94,10 @@ impl Mutant {
             Self::StartsBesideAStuckJob => world.jobs.retain(|job| job.phase != Phase::Stuck),
             Self::StartsBesideAStrayPod => world.occupied.clear(),
             Self::ReadsJobsFromACache => world.jobs = views.cached_jobs(),
-            Self::TrustsMarksOfOtherMachines => world.nodes.iter_mut().for_each(trust_marks),
+            Self::TrustsMarksOfOtherMachines => each_node(world, trust_marks),
             Self::BelievesThatAKilledUpgradeChangedNothing => each_failure(world, soften),
             Self::TakesForeignRuntimeClasses => world.runtime_classes.retain(|class| class.metadata.labels.is_some()),
-            Self::StartsOnNodesThatAreNotReady => world.nodes.iter_mut().for_each(|node| node.ready = true),
+            Self::StartsOnNodesThatAreNotReady => each_node(world, |node| node.ready = true),
             Self::DoesNotGather => world.shims.iter_mut().for_each(|shim| shim.created = jiff::Timestamp::UNIX_EPOCH),
             Self::RecordsFailuresAsSuccess => each_failure(world, |finished| {
                 finished.report.outcomes.values_mut().for_each(|outcome| *outcome = Outcome::Done { disrupted: 0 });
@@ -106,15 +125,77 @@ impl Mutant {
             Self::AppliesBeforeItHolds => apply_all(made, saw),
             Self::HoldsNoShimInConflict => {
                 let board = Board::new(saw);
-                made.actions.retain(|action| !matches!(action, Action::Hold(shim) if board.conflict(shim).is_some()));
+                let conflict = |shim: &ShimName| board.side(shim).is_some_and(|side| side.conflict.is_some());
+                made.actions.retain(|action| !matches!(action, Action::Hold(shim) if conflict(shim)));
             }
             Self::NeverWakes => made.wake_at = None,
             Self::DropsResultsOfShimsThatAreGone => each_mark_write(made, saw, |name, before, after| {
                 if saw.shims.iter().any(|shim| shim.name == *name) { after } else { before.cloned() }
             }),
+            Self::NumbersWhatIsOnRecord => made.actions.extend(
+                newest(saw)
+                    .map(|revision| Action::Revise(RevisionView { number: revision.number + 1, ..revision.clone() })),
+            ),
+            Self::ForgetsTheLastCompleteRevision => {
+                made.actions.extend(newest(saw).map(|revision| Action::Forget(revision.shim.clone(), revision.number)))
+            }
+            Self::DemotesWhatItUpgrades => demote_upgraded(made, saw),
+            Self::WithdrawsJobsThatHaveBegun => {
+                let begun = saw.jobs.iter().filter(|job| job.phase == Phase::Running && job.start == Start::Begun);
+                made.actions.extend(begun.map(|job| Action::Withdraw(job.reference(), String::new())));
+            }
             Self::NeverRemoves => made.actions.retain_mut(loses_no_removal),
             _ => {}
         }
+    }
+}
+
+fn each_spec(world: &mut World, change: impl FnMut(&mut SpecView)) {
+    world.shims.iter_mut().flat_map(|shim| &mut shim.spec).for_each(change);
+}
+
+fn each_node(world: &mut World, change: impl Fn(&mut NodeView)) {
+    world.nodes.iter_mut().for_each(|node| change(Arc::make_mut(node)));
+}
+
+fn each_try(world: &mut World, change: impl Fn(&mut Tries)) {
+    world.jobs.iter_mut().flat_map(|job| job.task.tries.values_mut()).for_each(change);
+}
+
+fn newest(world: &World) -> impl Iterator<Item = &RevisionView> {
+    world.shims.iter().filter_map(|shim| {
+        world.revisions.iter().filter(|revision| revision.shim == shim.name).max_by_key(|revision| revision.number)
+    })
+}
+
+/// Every spec as if it had been numbered.
+fn pretend_records(world: &mut World) {
+    for shim in &world.shims {
+        let (Ok(spec), Some(newest)) = (
+            &shim.spec,
+            world.revisions.iter_mut().filter(|revision| revision.shim == shim.name).max_by_key(|r| r.number),
+        ) else {
+            continue;
+        };
+        newest.inputs = spec.inputs.clone();
+    }
+}
+
+/// Takes `ready` off where an upgrade starts.
+fn demote_upgraded(made: &mut Plan, saw: &World) {
+    for task in
+        made.actions.clone().into_iter().filter_map(|a| if let Action::Create(task) = a { Some(task) } else { None })
+    {
+        let Some(node) = saw.nodes.iter().find(|node| node.uid == task.node_uid) else { continue };
+        let mut marks = node.marks.clone().unwrap_or_default();
+        for (name, op) in &task.ops {
+            if let (Op::Install(_), Some(mark @ Mark::Ready(_))) = (op, marks.get_mut(name)) {
+                *mark = Mark::Claimed;
+            }
+        }
+        let labels = marks.iter().map(|(name, mark)| (name.node_label(), mark.label())).collect();
+        let (node, uid, old) = (node.name.clone(), node.uid.clone(), node.annotation.clone());
+        made.actions.insert(0, Action::Mark(MarkWrite { node, uid, old, new: mark::render(&marks), labels }));
     }
 }
 

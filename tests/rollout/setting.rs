@@ -2,9 +2,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use shim_core::{
-    api::{RuntimeClassSpec, ShimStatus},
-    names::{Build, Handler, MachineId, NodeName, ShimName},
-    world::{Artifact, Artifacts, Life, MaxUpdate, NodeView, ShimView, SpecView},
+    api::{FetchStrategy, HttpArtifact, PlatformArtifact, RuntimeClassSpec, ShimStatus},
+    names::{Handler, MachineId, NodeName, ShimName},
+    revision::Inputs,
+    world::{Life, NodeView, Rollout, Share, ShimView, Source, SpecView, place},
 };
 
 use crate::{
@@ -30,6 +31,14 @@ pub fn class_name(index: usize) -> String {
     format!("class-{index}")
 }
 
+/// All nodes at the same time, whatever becomes of them.
+pub const AT_ONCE: Rollout = Rollout {
+    max_update: Share::Percent(100),
+    canary: Share::Count(0),
+    max_failures: Share::Percent(100),
+    paused: false,
+};
+
 /// A cluster in which nothing has happened yet.
 pub fn found(rng: &mut Rng) -> Cluster {
     let mut cluster = Cluster::new();
@@ -54,7 +63,7 @@ pub fn plain(nodes: usize) -> Cluster {
     for index in 0..SHIMS {
         create_shim(&mut cluster, &mut rng, index, shim_name(index).as_str().parse().unwrap());
         environment::edit_spec(&mut cluster, &shim_name(index), |spec| {
-            (spec.selector, spec.max_update, spec.paused) = (BTreeMap::new(), MaxUpdate::Percent(100), false);
+            (spec.selector, spec.rollout) = (BTreeMap::new(), AT_ONCE);
         });
     }
     for index in 0..nodes {
@@ -65,41 +74,65 @@ pub fn plain(nodes: usize) -> Cluster {
     cluster
 }
 
-pub fn artifacts(index: usize, handler: &Handler, number: u32) -> Artifacts {
-    let digest = format!("{index:032x}{number:032x}");
-    let build = Build::of_parts([digest.as_str(), handler.as_str()]);
+/// What a Shim asks for in one of its builds.
+pub fn inputs(index: usize, number: u32) -> Inputs {
+    let sha256 = format!("{index:032x}{number:032x}");
     let location = format!("https://example.org/{index}/{number}");
-    let artifact = Artifact { location, sha256: digest.parse().unwrap(), build };
-    match index {
-        PICKY => Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact)])),
-        _ => Artifacts::One(artifact),
+    let fetch_strategy = if index == PICKY {
+        let platform = PlatformArtifact { os: "linux".to_owned(), arch: "amd64".to_owned(), location, sha256 };
+        FetchStrategy { platforms: Some(vec![platform]), ..FetchStrategy::default() }
+    } else {
+        FetchStrategy { anon_http: Some(HttpArtifact { location, sha256 }), ..FetchStrategy::default() }
+    };
+    Inputs { version: format!("v{number}"), fetch_strategy, binary: None, containerd_runtime_options: None }
+}
+
+/// Changes the build that a spec asks for.
+pub fn ask_for(spec: &mut SpecView, index: usize, number: u32) {
+    spec.inputs = inputs(index, number);
+    spec.source = Source::read(&spec.inputs, &spec.handler).unwrap();
+}
+
+pub fn budget(rng: &mut Rng) -> Share {
+    match rng.below(4) {
+        0 => Share::Percent(10),
+        1 => Share::Percent(50),
+        more => Share::Count(u32::try_from(more).unwrap() - 1),
     }
 }
 
-pub fn budget(rng: &mut Rng) -> MaxUpdate {
-    match rng.below(4) {
-        0 => MaxUpdate::DEFAULT,
-        1 => MaxUpdate::Percent(50),
-        more => MaxUpdate::Count(u32::try_from(more).unwrap() - 1),
-    }
+pub fn canary(rng: &mut Rng) -> Share {
+    [Share::Count(0), Share::Count(1), Share::Count(1), Share::Count(2), Share::Percent(50), Share::Count(9)]
+        [rng.below(6)]
+}
+
+pub fn max_failures(rng: &mut Rng) -> Share {
+    [Share::Count(1), Share::Count(1), Share::Count(2), Share::Percent(50), Share::Percent(100)][rng.below(5)]
 }
 
 pub fn create_shim(cluster: &mut Cluster, rng: &mut Rng, index: usize, handler: Handler) {
+    let inputs = inputs(index, 1);
     let spec = SpecView {
-        version: "v1".to_owned(),
+        source: Source::read(&inputs, &handler).unwrap(),
+        inputs,
         selector: selector(rng),
         tolerations: Vec::new(),
-        artifacts: artifacts(index, &handler, 1),
-        binary: None,
         handler,
-        options: None,
-        max_update: budget(rng),
-        paused: rng.chance(10),
+        rollout: Rollout {
+            max_update: budget(rng),
+            canary: canary(rng),
+            max_failures: max_failures(rng),
+            paused: rng.chance(10),
+        },
+        history: 2,
         runtime_class: RuntimeClassSpec { name: class_name(index), handler: None, overhead: None, tolerations: None },
     };
     let view = ShimView {
         name: shim_name(index),
+        uid: cluster.id(),
         generation: Some(1),
+        author: "somebody".to_owned(),
+        retry: None,
         created: cluster.now,
         life: Life::Active,
         finalizer: false,
@@ -129,6 +162,7 @@ pub fn create_node(cluster: &mut Cluster, rng: &mut Rng, index: usize, machine: 
     let modern = index.is_multiple_of(2);
     let node = NodeView {
         name: node_name(index),
+        place: place(&uid),
         uid: uid.clone(),
         machine: (!rng.chance(20)).then(|| machine.clone()),
         labels: BTreeMap::from([("pool".to_owned(), pool(rng))]),

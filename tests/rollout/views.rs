@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::take,
+    sync::Arc,
 };
 
 use jiff::SignedDuration;
@@ -12,7 +13,10 @@ use shim_core::{
     world::{JobView, NodeView, World},
 };
 
-use crate::{cluster::Cluster, rng::Rng};
+use crate::{
+    cluster::{Cluster, revisions_of},
+    rng::Rng,
+};
 
 /// No cache is older than this, in seconds.
 const LAG: i64 = 20;
@@ -33,6 +37,7 @@ enum Slow {
     Shims,
     Nodes,
     Classes,
+    Revisions,
 }
 
 /// The caches of one process.
@@ -41,6 +46,9 @@ pub struct Views {
     shims: usize,
     nodes: usize,
     classes: usize,
+    revisions: usize,
+    /// How much the clock of this process is ahead, in seconds.
+    ahead: i64,
     written: BTreeMap<NodeName, Written>,
     /// Nodes of which a write was refused or got no answer: they are read before the next pass.
     unsure: BTreeSet<NodeName>,
@@ -52,16 +60,24 @@ pub struct Views {
 impl Views {
     /// What a process sees that has just started.
     pub fn fresh(cluster: &Cluster, rng: &mut Rng) -> Self {
-        let slow = [Slow::None, Slow::None, Slow::None, Slow::Shims, Slow::Nodes, Slow::Classes];
+        let slow = [Slow::None, Slow::None, Slow::None, Slow::Shims, Slow::Nodes, Slow::Classes, Slow::Revisions];
+        let ahead = [0, 0, 0, 0, 0, 7, 3600, -3600][rng.below(8)];
         Self {
             shims: cluster.shims.head(),
             nodes: cluster.nodes.head(),
             classes: cluster.classes.head(),
+            revisions: cluster.revisions.head(),
+            ahead,
             written: BTreeMap::new(),
             unsure: BTreeSet::new(),
             slow: slow[rng.below(slow.len())],
             jobs: cluster.job_views(),
         }
+    }
+
+    /// The faults end: its clock is right.
+    pub fn accurate(self) -> Self {
+        Self { ahead: 0, ..self }
     }
 
     /// The caches get some events; at the least those that are `LAG` old.
@@ -77,6 +93,8 @@ impl Views {
         self.nodes = next(slow == Slow::Nodes, self.nodes.max(cluster.nodes.head_at(old)), cluster.nodes.head());
         self.classes =
             next(slow == Slow::Classes, self.classes.max(cluster.classes.head_at(old)), cluster.classes.head());
+        self.revisions =
+            next(slow == Slow::Revisions, self.revisions.max(cluster.revisions.head_at(old)), cluster.revisions.head());
         for name in take(&mut self.unsure) {
             self.wrote(cluster, &name);
         }
@@ -106,20 +124,24 @@ impl Views {
 
     /// The World of the next pass.
     pub fn world(&self, cluster: &Cluster) -> World {
+        let shims: Vec<_> = cluster.shims.at(self.shims).map(|shim| shim.view.clone()).collect();
         World {
-            shims: cluster.shims.at(self.shims).map(|shim| shim.view.clone()).collect(),
-            nodes: cluster.nodes.at(self.nodes).map(|node| self.overlaid(node.clone())).collect(),
+            revisions: revisions_of(&shims, cluster.revisions.at(self.revisions)),
+            shims,
+            nodes: cluster.nodes.at(self.nodes).map(|node| Arc::new(self.overlaid(node.clone()))).collect(),
             runtime_classes: cluster.classes.at(self.classes).cloned().collect(),
             jobs: cluster.job_views(),
             occupied: cluster.strays.iter().map(|stray| stray.task().node.clone()).collect(),
-            now: cluster.now,
+            now: cluster.now + SignedDuration::from_secs(self.ahead),
         }
     }
 
     fn overlaid(&self, mut node: NodeView) -> NodeView {
-        let Some(written) = self.written.get(&node.name).filter(|written| written.node.uid == node.uid) else {
-            return node;
-        };
+        let Some(written) = self.written.get(&node.name) else { return node };
+        // Another one has come under the name, and the cache does not show it yet.
+        if written.node.uid != node.uid {
+            return written.node.clone();
+        }
         let is_ours = |key: &String| key.starts_with(GROUP);
         node.annotation.clone_from(&written.node.annotation);
         node.marks = mark::parse(node.annotation.as_deref());

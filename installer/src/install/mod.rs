@@ -9,6 +9,7 @@
 //! | `discover` | which containerd runs this node's pods |
 //! | `session` | what was found, and the edit that follows from it |
 //! | `operation` | one operation: what it needs before containerd is touched, and how it is undone |
+//! | `check` | whether the node still has what was verified on it |
 //! | `place` | the binary and the link |
 //! | `configuration` | containerd's files and what its own binary makes of them |
 //! | `change` | edit, restart, roll back |
@@ -17,6 +18,7 @@
 //! | `prune` | files that nothing needs any more |
 pub mod artifact;
 mod change;
+mod check;
 mod configuration;
 pub mod context;
 mod discover;

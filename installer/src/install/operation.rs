@@ -57,6 +57,7 @@ impl Session<'_> {
     pub fn prepare(&mut self, shim: &ShimName, op: &Op, artifacts: &Artifacts) -> Result<Ready, Outcome> {
         let kind = match op {
             Op::Install(install) => self.prepare_install(shim, install, artifacts).map_err(Outcome::Failed)?,
+            Op::Check(check) => return Err(self.check(shim, check)),
             Op::Remove => self.prepare_removal(shim)?,
         };
         Ok(Ready { shim: shim.clone(), kind })

@@ -51,7 +51,7 @@ pub(crate) fn task(ops: Vec<(&str, Op)>) -> Task {
         node: "node-1".parse().unwrap(),
         node_uid: "uid".to_owned(),
         machine_id: "machine".parse().unwrap(),
-        attempt: 1,
+        tries: std::collections::BTreeMap::new(),
         serial: 1,
         ops: ops.into_iter().map(|(shim, op)| (shim.parse().unwrap(), op)).collect(),
     }

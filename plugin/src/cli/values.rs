@@ -1,10 +1,10 @@
 //! How the values of flags are read.
-use std::{str::FromStr as _, time::Duration};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::util::intstr::IntOrString};
 use serde_json::Value;
-use shim_core::{api::PlatformArtifact, world::MaxUpdate};
+use shim_core::{api::PlatformArtifact, world::Share};
 
 use crate::connect::{InvalidTimeout, parse_timeout};
 
@@ -158,9 +158,13 @@ pub fn toleration(text: &str) -> Result<Toleration, String> {
 
 /// A number of at least 1 or a percentage.
 pub fn max_update(text: &str) -> Result<IntOrString, String> {
-    match MaxUpdate::from_str(text)? {
-        MaxUpdate::Count(count) => i32::try_from(count).map(IntOrString::Int).map_err(|_| "it is too large".to_owned()),
-        MaxUpdate::Percent(percent) => Ok(IntOrString::String(format!("{percent}%"))),
+    int_or_percent(Share::parse(text, "maxUpdate", 1)?)
+}
+
+fn int_or_percent(share: Share) -> Result<IntOrString, String> {
+    match share {
+        Share::Count(count) => i32::try_from(count).map(IntOrString::Int).map_err(|_| "it is too large".to_owned()),
+        Share::Percent(percent) => Ok(IntOrString::String(format!("{percent}%"))),
     }
 }
 

@@ -2,7 +2,12 @@
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod, node::v1::RuntimeClass};
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, Deployment},
+    batch::v1::Job,
+    core::v1::Pod,
+    node::v1::RuntimeClass,
+};
 use kube::{Api, Resource, ResourceExt as _, api::ListParams};
 use serde::de::DeserializeOwned;
 use shim_core::{
@@ -61,22 +66,30 @@ impl Cluster {
     /// Everything or nothing: without Jobs, a node that failed would look as if it waited.
     async fn facts(&self) -> kube::Result<Facts> {
         let ours = format!("{MANAGED_BY_LABEL}={MANAGER}");
+        let revisions: Api<ControllerRevision> = Api::namespaced(self.client(), &self.namespace);
         let nodes: Api<LeanNode> = Api::all(self.client());
         let jobs: Api<Job> = Api::namespaced(self.client(), &self.namespace);
         let pods: Api<Pod> = Api::namespaced(self.client(), &self.namespace);
         let classes: Api<RuntimeClass> = Api::all(self.client());
-        let (nodes, jobs, pods, classes) =
-            tokio::join!(self.all(&nodes, ""), self.all(&jobs, &ours), self.all(&pods, &ours), self.all(&classes, ""));
+        let (nodes, jobs, pods, classes, revisions) = tokio::join!(
+            self.all(&nodes, ""),
+            self.all(&jobs, &ours),
+            self.all(&pods, &ours),
+            self.all(&classes, ""),
+            self.all(&revisions, &ours)
+        );
         let (nodes, jobs, pods, classes) = (allowed(nodes)?, allowed(jobs)?, allowed(pods)?, allowed(classes)?);
+        let revisions = allowed(revisions)?;
         let denied = [
+            ("controllerrevisions", revisions.is_none()),
             ("nodes", nodes.is_none()),
             ("jobs", jobs.is_none()),
             ("pods", pods.is_none()),
             ("runtimeclasses", classes.is_none()),
         ];
-        Ok(match (nodes, jobs, pods, classes) {
-            (Some(nodes), Some(jobs), Some(pods), Some(runtime_classes)) => {
-                Facts::All { nodes, jobs, pods, runtime_classes }
+        Ok(match (revisions, nodes, jobs, pods, classes) {
+            (Some(revisions), Some(nodes), Some(jobs), Some(pods), Some(runtime_classes)) => {
+                Facts::All { revisions, nodes, jobs, pods, runtime_classes }
             }
             _ => Facts::Denied(denied.into_iter().filter_map(|(kind, denied)| denied.then_some(kind)).collect()),
         })

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use shim_core::{
     api::Shim,
-    board::{self, Board, Skip},
+    board::{Board, Side, Skip, Stand},
     status::nodes,
-    world::{Objects, ShimView, World},
+    world::{Objects, World},
 };
 
 use crate::{
@@ -32,7 +32,7 @@ pub struct Preflight {
 
 /// One answer for each candidate; `None`: the nodes may not be read.
 pub fn preflight(snapshot: &Snapshot, candidates: &[Shim]) -> Option<Vec<Preflight>> {
-    let Facts::All { nodes, jobs, pods, runtime_classes } = &snapshot.facts else { return None };
+    let Facts::All { revisions, nodes, jobs, pods, runtime_classes } = &snapshot.facts else { return None };
     let replaced = |shim: &&Shim| candidates.iter().any(|candidate| candidate.name_any() == shim.name_any());
     let others = snapshot.shims.iter().filter(|shim| !replaced(shim)).cloned();
     let new = candidates.iter().cloned().map(|mut shim| {
@@ -41,40 +41,42 @@ pub fn preflight(snapshot: &Snapshot, candidates: &[Shim]) -> Option<Vec<Preflig
         shim
     });
     let shims: Vec<_> = others.chain(new).collect();
-    let world = World::read(snapshot.now, &Objects { shims: &shims, nodes, jobs, pods, runtime_classes });
+    let refusals = BTreeMap::new();
+    let objects = Objects { shims: &shims, revisions, nodes, jobs, pods, refusals: &refusals, runtime_classes };
+    let world = World::read(snapshot.now, &objects);
     let board = Board::new(&world);
     let views = candidates.iter().map(|candidate| {
-        let view = world.shims.iter().find(|view| view.name.as_str() == candidate.name_any());
-        view.map(|view| Preflight::of(&board, view))
+        let side = board.sides().iter().find(|side| side.shim.name.as_str() == candidate.name_any());
+        side.map(|side| Preflight::of(&board, side))
     });
     views.collect()
 }
 
 impl Preflight {
-    fn of(board: &Board<'_>, shim: &ShimView) -> Self {
+    fn of(board: &Board<'_>, side: &Side<'_>) -> Self {
+        let shim = side.shim;
         let selector = shim.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
         let labels: Vec<_> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let conflict =
-            shim.spec.as_ref().err().cloned().or_else(|| board.conflict(&shim.name).map(|conflict| conflict.0.clone()));
+        let conflict = side.conflict.as_ref().map(|conflict| conflict.0.clone());
         let mut found = Self {
             selector: labels.join(","),
             platforms: BTreeMap::new(),
             skipped: BTreeMap::new(),
             without_artifact: BTreeMap::new(),
             served: 0,
-            budget: board.budget(shim),
-            conflict,
+            budget: side.budget(),
+            conflict: shim.spec.as_ref().err().cloned().or(conflict),
         };
-        let Ok(spec) = &shim.spec else { return found };
-        for node in board.world.nodes.iter().filter(|node| board.is_selected(shim, node)) {
-            *found.platforms.entry(format!("{}/{}", node.os, node.arch)).or_default() += 1;
-            match board::skip(spec, node) {
-                None => found.served += 1,
-                Some(Skip::NoArtifact(arch)) => {
-                    found.without_artifact.entry(arch).or_default().push(node.name.to_string());
+        for (node, stand) in board.stands_to(&shim.name) {
+            match stand {
+                Stand::Apart | Stand::Leaving => continue,
+                Stand::Kept(_) | Stand::Stale(_) | Stand::Wanted(_) | Stand::Held => found.served += 1,
+                Stand::Skipped(Skip::NoArtifact(arch)) => {
+                    found.without_artifact.entry(arch.to_owned()).or_default().push(node.name.to_string());
                 }
-                Some(skip) => *found.skipped.entry(skip.message()).or_default() += 1,
+                Stand::Skipped(skip) => *found.skipped.entry(skip.message()).or_default() += 1,
             }
+            *found.platforms.entry(format!("{}/{}", node.os, node.arch)).or_default() += 1;
         }
         found
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use shim_core::{
     names::Build,
     status::{NodeState, pods},
-    world::{Life, MaxUpdate},
+    world::{Life, Share},
 };
 
 use unicode_width::UnicodeWidthStr as _;
@@ -67,21 +67,23 @@ fn selector(labels: &BTreeMap<String, String>) -> String {
 }
 
 fn strategy(shim: &ShimPicture) -> String {
-    let share = match shim.max_update {
-        MaxUpdate::Count(_) => String::new(),
-        MaxUpdate::Percent(percent) => format!(" ({percent}%)"),
+    let rollout = shim.rollout;
+    let nodes = |count: usize| format!("{count} node{} at a time", if count == 1 { "" } else { "s" });
+    let pace = match (shim.budget, rollout.max_update) {
+        (Some(budget), Share::Percent(_)) => format!("{} ({})", nodes(budget), rollout.max_update),
+        (Some(budget), Share::Count(_)) => nodes(budget),
+        (None, Share::Count(count)) => nodes(count as usize),
+        (None, Share::Percent(percent)) => format!("{percent}% of the nodes at a time"),
     };
-    let pace = match (shim.budget, shim.max_update) {
-        (Some(1), _) | (None, MaxUpdate::Count(1)) => format!("1 node at a time{share}"),
-        (Some(nodes), _) => format!("{nodes} nodes at a time{share}"),
-        (None, MaxUpdate::Count(nodes)) => format!("{nodes} nodes at a time"),
-        (None, MaxUpdate::Percent(percent)) => format!("{percent}% of the nodes at a time"),
-    };
-    match (shim.life, shim.paused) {
-        (Life::Deleting, _) => format!("removal, {pace}"),
-        (_, true) => format!("rolling, {pace}, paused"),
-        (_, false) => format!("rolling, {pace}"),
+    if shim.life == Life::Deleting {
+        return format!("removal, {pace}");
     }
+    let canary = match rollout.canary {
+        Share::Count(0) | Share::Percent(0) => String::new(),
+        share => format!(", canary {share}"),
+    };
+    let paused = if rollout.paused { ", paused" } else { "" };
+    format!("rolling, {pace}{canary}, stops at {} failed{paused}", rollout.max_failures)
 }
 
 fn counts(shim: &ShimPicture) -> String {
@@ -126,7 +128,7 @@ pub(super) fn state_cells(row: &RowPicture, screen: &Screen) -> [Cell; 4] {
 /// MESSAGE; of a failure with its code.
 pub(super) fn message_cell(row: &RowPicture) -> Cell {
     match row.row.state {
-        NodeState::Failed => Cell::new(format!("{}: {}", row.row.reason, row.row.message)),
+        NodeState::Failed | NodeState::Retrying => Cell::new(format!("{}: {}", row.row.reason, row.row.message)),
         _ => Cell::or(Some(&row.row.message), "-"),
     }
 }
@@ -134,7 +136,7 @@ pub(super) fn message_cell(row: &RowPicture) -> Cell {
 /// While something is due or under way, the row's time still is that of the build before.
 fn since(row: &RowPicture) -> Option<jiff::Timestamp> {
     let told = match row.row.state {
-        NodeState::Failed | NodeState::Ready => true,
+        NodeState::Failed | NodeState::Retrying | NodeState::Ready => true,
         NodeState::Waiting => row.row.job.is_some(),
         NodeState::Unknown | NodeState::Removing | NodeState::Updating | NodeState::Skipped => false,
     };

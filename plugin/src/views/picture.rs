@@ -1,18 +1,18 @@
 //! What was read of the cluster, digested by the same code as the controller's.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Pod, node::v1::RuntimeClass},
+    api::{apps::v1::ControllerRevision, batch::v1::Job, core::v1::Pod, node::v1::RuntimeClass},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::ResourceExt as _;
 use shim_core::{
     api::{Shim, ShimStatus},
-    board::Board,
+    board::{Board, Side},
     names::Build,
     status::{self, NodeRow},
-    world::{LeanNode, Life, MaxUpdate, NodeView, Objects, ShimView, World},
+    world::{LeanNode, Life, NodeView, Objects, Rollout, ShimView, World},
 };
 
 /// What was read.
@@ -31,6 +31,8 @@ pub struct Snapshot {
 pub enum Facts {
     /// Everything that the controller sees too.
     All {
+        /// The revisions of all Shims.
+        revisions: Vec<ControllerRevision>,
         /// All Nodes.
         nodes: Vec<LeanNode>,
         /// Our Jobs.
@@ -50,7 +52,7 @@ pub struct Picture {
     /// All Shims, by name.
     pub shims: Vec<ShimPicture>,
     /// All Nodes; none where they may not be read.
-    pub nodes: Vec<NodeView>,
+    pub nodes: Vec<Arc<NodeView>>,
     /// What may not be read.
     pub denied: Vec<&'static str>,
 }
@@ -70,10 +72,8 @@ pub struct ShimPicture {
     pub selector: BTreeMap<String, String>,
     /// Nodes at a time, where the nodes are known.
     pub budget: Option<usize>,
-    /// The same as it stands in the spec.
-    pub max_update: MaxUpdate,
-    /// No further node starts.
-    pub paused: bool,
+    /// How fast, and when to stop.
+    pub rollout: Rollout,
     /// Where its life stands.
     pub life: Life,
     /// What the controller has written, if it speaks of this generation.
@@ -112,8 +112,9 @@ impl Picture {
     /// Digests what was read. Shims with names that only a broken API server accepts are left out.
     pub fn of(snapshot: &Snapshot) -> Self {
         let (world, denied) = match &snapshot.facts {
-            Facts::All { nodes, jobs, pods, runtime_classes } => {
-                let objects = Objects { shims: &snapshot.shims, nodes, jobs, pods, runtime_classes };
+            Facts::All { revisions, nodes, jobs, pods, runtime_classes } => {
+                let (shims, refusals) = (&snapshot.shims, &BTreeMap::new());
+                let objects = Objects { shims, revisions, nodes, jobs, pods, refusals, runtime_classes };
                 (Some(World::read(snapshot.now, &objects)), Vec::new())
             }
             Facts::Denied(denied) => (None, denied.clone()),
@@ -135,7 +136,8 @@ impl ShimPicture {
     fn of(shim: &Shim, board: Option<&Board<'_>>) -> Option<Self> {
         let view = ShimView::read(shim)?;
         let spec = view.spec.as_ref().ok();
-        let seen = board.map(|board| (status::summarize(board, &view), rows(board, &view)));
+        let side = board.and_then(|board| Some((board, board.side(&view.name)?)));
+        let seen = side.map(|(board, side)| (status::summarize(board, side).status, rows(board, side)));
         let (status, rows) = seen.map_or_else(|| (view.status.clone(), None), |(status, rows)| (status, Some(rows)));
         Some(Self {
             name: shim.name_any(),
@@ -143,9 +145,8 @@ impl ShimPicture {
             created: shim.metadata.creation_timestamp.as_ref().map(|time| time.0),
             runtime_class: shim.spec.runtime_class.name.clone(),
             selector: shim.spec.node_selector.clone().unwrap_or_default(),
-            budget: board.map(|board| board.budget(&view)),
-            max_update: spec.map_or(MaxUpdate::DEFAULT, |spec| spec.max_update),
-            paused: spec.is_some_and(|spec| spec.paused),
+            budget: side.map(|(_, side)| side.budget()),
+            rollout: spec.map(|spec| spec.rollout).unwrap_or_default(),
             life: view.life,
             settled: settled(shim),
             status,
@@ -183,14 +184,14 @@ impl ShimPicture {
     }
 }
 
-fn rows(board: &Board<'_>, shim: &ShimView) -> Vec<RowPicture> {
+fn rows(board: &Board<'_>, side: &Side<'_>) -> Vec<RowPicture> {
     let picture = |row: NodeRow| {
         let node = board.node(&row.node);
         let arch = node.map(|node| node.arch.clone()).unwrap_or_default();
         let runtime = node.map(|node| node.runtime.clone()).unwrap_or_default();
-        RowPicture { version: version(shim, &row, &arch), row, arch, runtime }
+        RowPicture { version: version(side.shim, &row, &arch), row, arch, runtime }
     };
-    status::rows(board, shim).into_iter().map(picture).collect()
+    status::rows(board, side).into_iter().map(picture).collect()
 }
 
 fn version(shim: &ShimView, row: &NodeRow, arch: &str) -> Option<String> {
@@ -199,8 +200,8 @@ fn version(shim: &ShimView, row: &NodeRow, arch: &str) -> Option<String> {
         return Some("<unknown>".to_owned());
     }
     let spec = shim.spec.as_ref().ok();
-    let current = spec.filter(|spec| spec.artifact(arch).is_some_and(|artifact| artifact.build == *build));
-    Some(current.map_or_else(|| format!("build {build}"), |spec| spec.version.clone()))
+    let current = spec.filter(|spec| spec.source.build(arch) == Some(build));
+    Some(current.map_or_else(|| format!("build {build}"), |spec| spec.inputs.version.clone()))
 }
 
 fn settled(shim: &Shim) -> Settled {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::{batch::v1::Job, node::v1::RuntimeClass},
+    api::{apps::v1::ControllerRevision, batch::v1::Job, node::v1::RuntimeClass},
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::ResourceExt as _;
@@ -16,6 +16,7 @@ use shim_core::{
     api::Shim,
     names::Build,
     report::{FORMAT, Failure, Outcome, Reason, Report, Step},
+    revision::{Inputs, RevisionView},
     task::Task,
     world::{LeanNode, ShimView, SpecView},
 };
@@ -41,6 +42,7 @@ pub struct Cluster {
 impl Cluster {
     pub fn snapshot(&self) -> Snapshot {
         let facts = Facts::All {
+            revisions: self.shims.iter().filter_map(revision).collect(),
             nodes: self.nodes.clone(),
             jobs: self.jobs.clone(),
             pods: Vec::new(),
@@ -84,7 +86,7 @@ impl Cluster {
     }
 
     fn build(&self, name: &str) -> Build {
-        self.spec(name).artifact("amd64").unwrap().build.clone()
+        self.spec(name).source.artifact("amd64").unwrap().build.clone()
     }
 
     pub fn node(&mut self, name: &str) -> &mut LeanNode {
@@ -132,7 +134,7 @@ impl Cluster {
     /// A Job that installs or removes, without an end.
     pub fn running(&mut self, node: &str, shim: &str, attempt: u32) -> &mut Job {
         let spec = self.spec(shim);
-        let artifact = spec.artifact("amd64").unwrap();
+        let artifact = spec.source.artifact("amd64").unwrap();
         let op = json!({"op": "install", "build": artifact.build, "location": artifact.location,
             "sha256": artifact.sha256, "handler": spec.handler});
         self.job(node, shim, attempt, &op)
@@ -145,7 +147,8 @@ impl Cluster {
 
     fn job(&mut self, node: &str, shim: &str, attempt: u32, op: &serde_json::Value) -> &mut Job {
         let task: Task = serde_json::from_value(json!({"format": 1, "node": node, "nodeUid": format!("uid-{node}"),
-            "machineId": format!("m-{node}"), "attempt": attempt, "serial": attempt, "ops": {shim: op}}))
+            "machineId": format!("m-{node}"), "serial": attempt, "ops": {shim: op},
+            "tries": {shim: {"failed": attempt - 1, "waited": 0, "since": 0, "counted": attempt > 3}}}))
         .unwrap();
         let job = json!({"metadata": {"name": format!("shim-{node}-0123456789ab"), "uid": format!("job-{node}-{shim}"),
             "annotations": {"shim.dev/task": serde_json::to_string(&task).unwrap()}}});
@@ -174,6 +177,20 @@ fn finish(job: &mut Job, shim: &str, outcome: Outcome, log: &str, seconds: i64) 
     let status =
         json!({"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": ago(seconds).to_string()}]});
     job.status = Some(serde_json::from_value(status).unwrap());
+}
+
+/// What the Shim asks for, on record.
+fn revision(shim: &Shim) -> Option<ControllerRevision> {
+    let view = RevisionView {
+        shim: shim.name_any().parse().ok()?,
+        number: 1,
+        inputs: Inputs::from(&shim.spec),
+        created: ago(3600),
+        generation: 1,
+        author: String::new(),
+        record: None,
+    };
+    view.object(&shim.uid()?, "shim-system").ok()
 }
 
 fn digest(version: &str) -> String {

@@ -1,18 +1,24 @@
 //! Small Worlds, and plans in words: `n1 marks a claimed`, `n1 job a+2 b-`.
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use shim_core::{
-    api::{RuntimeClassSpec, ShimStatus},
-    job::{Finished, job_name},
+    api::{FetchStrategy, RuntimeClassSpec, ShimStatus},
+    job::{Finished, Start, job_name},
     mark::{self, Mark, Ready},
     names::{Build, ShimName},
     plan::{Action, MarkWrite, plan},
     report::{FORMAT, Failure, Outcome, Reason, Report, Step},
+    revision::{Fate, Inputs, Record, RevisionView},
     runtime_class::runtime_class_for,
     task::{self, Install, Op, Task},
-    world::{Artifact, Artifacts, JobView, Life, MaxUpdate, NodeView, Phase, ShimView, SpecView, World},
+    world::{Artifact, Artifacts, JobView, Life, NodeView, Phase, ShimView, Source, SpecView, World, place},
 };
+
+use crate::setting::AT_ONCE;
 
 /// What the plan does where there is nothing to do.
 pub const NOTHING: [&str; 0] = [];
@@ -39,22 +45,37 @@ pub fn name(text: &str) -> ShimName {
     text.parse().unwrap()
 }
 
+/// What a spec says of a build; what it means is `source`.
+pub fn inputs(number: u32) -> Inputs {
+    Inputs {
+        version: format!("v{number}"),
+        fetch_strategy: FetchStrategy::default(),
+        binary: None,
+        containerd_runtime_options: None,
+    }
+}
+
+pub fn source(number: u32) -> Source {
+    Source { artifacts: Artifacts::One(artifact(number)), binary: None, options: None }
+}
+
 /// A Shim that has been there for a while and asks for build 1 on all nodes at once.
 pub fn shim(text: &str) -> ShimView {
     let spec = SpecView {
-        version: "v1".to_owned(),
+        inputs: inputs(1),
+        source: source(1),
         selector: BTreeMap::new(),
         tolerations: Vec::new(),
-        artifacts: Artifacts::One(artifact(1)),
-        binary: None,
         handler: text.parse().unwrap(),
-        options: None,
-        max_update: MaxUpdate::Percent(100),
-        paused: false,
+        rollout: AT_ONCE,
+        history: 10,
         runtime_class: RuntimeClassSpec { name: text.to_owned(), handler: None, overhead: None, tolerations: None },
     };
     ShimView {
         name: name(text),
+        uid: format!("uid-{text}"),
+        author: "somebody".to_owned(),
+        retry: None,
         generation: Some(1),
         created: seconds_ago(3600),
         life: Life::Active,
@@ -75,7 +96,7 @@ pub fn with(mut shim: ShimView, change: impl FnOnce(&mut SpecView)) -> ShimView 
 }
 
 pub fn asking_for(text: &str, number: u32) -> ShimView {
-    with(shim(text), |spec| spec.artifacts = Artifacts::One(artifact(number)))
+    with(shim(text), |spec| (spec.inputs, spec.source) = (inputs(number), source(number)))
 }
 
 /// `shim`, selecting none of our nodes.
@@ -87,6 +108,7 @@ pub fn elsewhere(shim: ShimView) -> ShimView {
 pub fn node(text: &str) -> NodeView {
     NodeView {
         name: text.parse().unwrap(),
+        place: place(text),
         uid: format!("uid-{text}"),
         machine: Some(format!("machine-{text}").parse().unwrap()),
         labels: BTreeMap::new(),
@@ -127,14 +149,40 @@ pub fn ready(node: NodeView, shim: &str, number: u32) -> NodeView {
     marked(node, shim, mark)
 }
 
-/// A World in which every Shim has its RuntimeClass.
+/// A revision of a Shim, and how many of its nodes had it when it completed; none: it is on its way.
+pub fn revision(shim: &ShimView, number: i64, inputs: Inputs, completed: Option<u32>) -> RevisionView {
+    let record = |updated| Record { fate: Fate::Complete, updated, nodes: updated, at: seconds_ago(3600) };
+    RevisionView {
+        shim: shim.name.clone(),
+        number,
+        inputs,
+        created: seconds_ago(3600),
+        generation: 1,
+        author: "somebody".to_owned(),
+        record: completed.map(record),
+    }
+}
+
+/// A World in which every Shim has its RuntimeClass, and what it asks for is on record.
 pub fn world(shims: Vec<ShimView>, nodes: Vec<NodeView>) -> World {
     let class = |shim: &ShimView| {
         let spec = shim.spec.as_ref().ok()?;
         Some(runtime_class_for(&shim.name, &spec.handler, &spec.runtime_class))
     };
     let runtime_classes = shims.iter().filter_map(class).collect();
-    World { now: now(), shims, nodes, jobs: Vec::new(), occupied: BTreeSet::new(), runtime_classes }
+    let on_record = |shim: &ShimView| {
+        let inputs = shim.spec.as_ref().ok()?.inputs.clone();
+        Some(revision(shim, 1, inputs, Some(1)))
+    };
+    World {
+        now: now(),
+        revisions: shims.iter().filter_map(on_record).collect(),
+        shims,
+        nodes: nodes.into_iter().map(Arc::new).collect(),
+        jobs: Vec::new(),
+        occupied: BTreeSet::new(),
+        runtime_classes,
+    }
 }
 
 /// A Shim and this node.
@@ -159,11 +207,18 @@ pub fn job(node: &NodeView, ops: &[(ShimName, Op)], phase: Phase) -> JobView {
         node: node.name.clone(),
         node_uid: node.uid.clone(),
         machine_id: node.machine.clone().unwrap(),
-        attempt: 1,
         serial: 1,
         ops: ops.iter().cloned().collect(),
+        tries: BTreeMap::new(),
     };
-    JobView { name: job_name(&task), uid: format!("job-{}", node.name), task, phase }
+    JobView {
+        name: job_name(&task),
+        uid: format!("job-{}", node.name),
+        version: String::new(),
+        task,
+        phase,
+        start: Start::Begun,
+    }
 }
 
 /// A Job that ended some seconds ago, with this for every operation.
@@ -199,12 +254,16 @@ fn deed(action: &Action) -> Option<String> {
         Action::Mark(write) => marks(write),
         Action::Create(task) => format!("{} job{}", task.node, ops(task)),
         Action::Delete(job) => format!("delete {}", job.uid),
+        Action::Withdraw(job, _) => format!("withdraw {}", job.uid),
         Action::Record(job, report) => format!("record {}: {}", job.uid, report.outcomes.len()),
         Action::Hold(shim) => format!("hold {shim}"),
         Action::Release(shim) => format!("release {shim}"),
         Action::Apply(class) => format!("apply class {}", class.metadata.name.as_deref().unwrap()),
         Action::DeleteRuntimeClass(class, shim) => format!("delete class {class} of {shim}"),
-        Action::Status(..) => return None,
+        Action::Note(job, failure) => format!("note {}: {}", job.uid, failure.reason),
+        Action::Revise(revision) => format!("revise {} {}", revision.shim, revision.number),
+        Action::Forget(shim, number) => format!("forget {shim} {number}"),
+        Action::Status(..) | Action::Stamp(..) => return None,
     })
 }
 
@@ -220,9 +279,11 @@ fn marks(write: &MarkWrite) -> String {
 }
 
 fn ops(task: &Task) -> String {
-    let op = |(shim, op): (&ShimName, &Op)| match op.build() {
-        Some(build) => format!(" {shim}+{}", build.as_str().trim_start_matches('0')),
-        None => format!(" {shim}-"),
+    let short = |build: &Build| build.as_str().trim_start_matches('0').to_owned();
+    let op = |(shim, op): (&ShimName, &Op)| match op {
+        Op::Install(install) => format!(" {shim}+{}", short(&install.build)),
+        Op::Check(check) => format!(" {shim}?{}", short(&check.build)),
+        Op::Remove => format!(" {shim}-"),
     };
     task.ops.iter().map(op).collect()
 }

@@ -1,4 +1,6 @@
 //! What becomes of results: recorded, kept, tried again.
+use std::sync::Arc;
+
 use shim_core::{
     mark::{Mark, Ready},
     plan::{Action, plan},
@@ -16,7 +18,7 @@ fn a_success_is_recorded_first_and_its_job_forgotten_next() {
     world.jobs = vec![job.clone()];
     assert_eq!(deeds(&world), ["n1 marks a ready 1"]);
     let told = Ready { build: build(1), machine: "machine-n1".parse().unwrap(), since: seconds_ago(5), disrupted: 0 };
-    world.nodes = vec![marked(node("n1"), "a", Mark::Ready(told))];
+    world.nodes = vec![Arc::new(marked(node("n1"), "a", Mark::Ready(told)))];
     assert_eq!(deeds(&world), ["delete job-n1"]);
 }
 
@@ -51,7 +53,7 @@ fn the_job_of_a_node_that_is_gone_is_deleted_once_it_has_ended() {
 
 #[test]
 fn a_failure_is_tried_again_while_paused() {
-    let paused = with(shim("a"), |spec| spec.paused = true);
+    let paused = with(shim("a"), |spec| spec.rollout.paused = true);
     let node = marked(node("n1"), "a", Mark::Claimed);
     let mut world = world(vec![paused], vec![node.clone()]);
     world.jobs = vec![recorded(ended(&node, &[install("a", 1)], &failed(Reason::DownloadFailed), 61))];
@@ -59,19 +61,19 @@ fn a_failure_is_tried_again_while_paused() {
 }
 
 #[test]
-fn a_failure_is_recorded_and_tried_again_after_a_minute() {
+fn a_failure_is_recorded_and_tried_again_soon() {
     let node = marked(node("n1"), "a", Mark::Claimed);
-    let job = ended(&node, &[install("a", 1)], &failed(Reason::DownloadFailed), 59);
+    let job = ended(&node, &[install("a", 1)], &failed(Reason::DownloadFailed), 19);
     let mut world = one(node.clone());
     world.jobs = vec![job.clone()];
     assert_eq!(deeds(&world), ["record job-n1: 1"]);
     world.jobs = vec![recorded(job)];
     assert_eq!(deeds(&world), NOTHING);
     assert_eq!(plan(&world).wake_at, Some(seconds_ago(-1)));
-    world.jobs = vec![recorded(ended(&node, &[install("a", 1)], &failed(Reason::DownloadFailed), 60))];
+    world.jobs = vec![recorded(ended(&node, &[install("a", 1)], &failed(Reason::DownloadFailed), 20))];
     let again = plan(&world).actions;
     let Some(Action::Create(task)) = again.iter().find(|action| matches!(action, Action::Create(_))) else { panic!() };
-    assert_eq!((task.attempt, task.serial), (2, 2));
+    assert_eq!((task.attempt(&name("a")), task.serial), (2, 2));
 }
 
 #[test]
@@ -115,8 +117,8 @@ fn a_success_beside_a_failure_is_recorded_and_only_the_failure_kept() {
     let mut world = world(vec![shim("a"), shim("b")], vec![node]);
     world.jobs = vec![job];
     assert_eq!(deeds(&world), ["n1 marks a ready 1 b claimed"]);
-    world.nodes = vec![marked(ready(super::fixture::node("n1"), "a", 1), "b", Mark::Claimed)];
-    world.nodes[0].marks.as_mut().unwrap().insert(
+    world.nodes = vec![Arc::new(marked(ready(super::fixture::node("n1"), "a", 1), "b", Mark::Claimed))];
+    Arc::make_mut(&mut world.nodes[0]).marks.as_mut().unwrap().insert(
         name("a"),
         Mark::Ready(Ready {
             build: build(1),
@@ -130,7 +132,7 @@ fn a_success_beside_a_failure_is_recorded_and_only_the_failure_kept() {
 
 #[test]
 fn a_failure_is_history_once_the_shim_was_installed_or_removed_since() {
-    let red = elsewhere(with(shim("a"), |spec| spec.paused = true));
+    let red = elsewhere(with(shim("a"), |spec| spec.rollout.paused = true));
     let node = marked(ready(node("n1"), "a", 1), "b", Mark::Claimed);
     let mut world = world(vec![red, shim("b")], vec![node.clone()]);
     // Kept for b; a was installed by a Job that is gone.
@@ -140,7 +142,7 @@ fn a_failure_is_history_once_the_shim_was_installed_or_removed_since() {
 
 #[test]
 fn nothing_is_removed_under_a_label_that_says_ready() {
-    let red = elsewhere(with(shim("a"), |spec| spec.paused = true));
+    let red = elsewhere(with(shim("a"), |spec| spec.rollout.paused = true));
     let node = ready(node("n1"), "a", 1);
     let mut world = world(vec![red], vec![node.clone()]);
     world.jobs = vec![recorded(ended(&node, &[removal("a")], &failed(Reason::Internal), 70))];

@@ -1,5 +1,6 @@
 //! A Shim's own life: finalizer, RuntimeClass, conflicts, and the nodes that it leaves alone.
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use shim_core::{
@@ -53,9 +54,9 @@ fn a_deleted_shim_goes_when_its_last_mark_and_job_have_gone_and_its_runtime_clas
     let mut leaving = shim("a");
     leaving.life = Life::Deleting;
     let mut world = world(vec![leaving], vec![marked(node("n1"), "a", Mark::Removing)]);
-    world.nodes[0].ready = false;
+    Arc::make_mut(&mut world.nodes[0]).ready = false;
     assert_eq!(deeds(&world), NOTHING, "a node that does not answer still has it");
-    world.nodes = vec![node("n1")];
+    world.nodes = vec![Arc::new(node("n1"))];
     world.jobs = vec![job(&node("n2"), &[removal("a")], Phase::Running)];
     assert_eq!(deeds(&world), NOTHING, "a Job may still touch a node");
     world.jobs.clear();
@@ -113,7 +114,7 @@ fn a_node_whose_annotation_is_newer_than_us_is_left_alone_and_holds_the_shim() {
 #[test]
 fn a_node_that_can_not_be_served_is_skipped_and_keeps_what_it_has() {
     let platforms = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact(2))]));
-    let picky = with(shim("a"), |spec| spec.artifacts = platforms);
+    let picky = with(shim("a"), |spec| spec.source.artifacts = platforms);
     let taint = Taint { key: "gpu".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let changes: [fn(&mut NodeView, Taint); 5] = [
         |node, _| node.os = "windows".to_owned(),

@@ -1,10 +1,11 @@
 //! What starts, where and when.
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use shim_core::{
     mark::Mark,
     plan::{Action, plan},
-    world::{Life, MaxUpdate, NodeView, Phase, World},
+    world::{Life, NodeView, Phase, Share, World},
 };
 
 use super::fixture::*;
@@ -17,7 +18,8 @@ fn a_new_node_is_claimed_before_its_job_starts() {
 #[test]
 fn a_node_that_has_the_build_is_left_alone() {
     assert_eq!(deeds(&one(ready(node("n1"), "a", 1))), NOTHING);
-    assert_eq!(plan(&one(ready(node("n1"), "a", 1))).wake_at, None);
+    let in_23_hours = now() + SignedDuration::from_hours(23);
+    assert_eq!(plan(&one(ready(node("n1"), "a", 1))).wake_at, Some(in_23_hours), "its kubelet reports no handlers");
 }
 
 #[test]
@@ -28,7 +30,7 @@ fn another_digest_is_an_upgrade_and_needs_no_claim() {
 
 #[test]
 fn another_version_alone_changes_nothing() {
-    let renamed = with(shim("a"), |spec| spec.version = "v2".to_owned());
+    let renamed = with(shim("a"), |spec| spec.inputs.version = "v2".to_owned());
     assert_eq!(deeds(&world(vec![renamed], vec![ready(node("n1"), "a", 1)])), NOTHING);
 }
 
@@ -80,10 +82,10 @@ fn a_mark_of_another_machine_is_not_believed() {
 #[test]
 fn a_node_with_work_of_ours_on_it_gets_no_second_job() {
     let busy = marked(node("n1"), "b", Mark::Claimed);
-    for phase in [Phase::Running, Phase::Stuck] {
+    for (phase, wanted) in [(Phase::Running, vec![]), (Phase::Stuck, vec!["note job-n1: NodeLost"])] {
         let mut world = world(vec![shim("a"), shim("b")], vec![busy.clone()]);
         world.jobs = vec![job(&busy, &[install("b", 1)], phase)];
-        assert_eq!(deeds(&world), NOTHING);
+        assert_eq!(deeds(&world), wanted);
     }
     let mut world = one(node("n1"));
     world.occupied.insert("n1".parse().unwrap());
@@ -97,15 +99,15 @@ fn jobs_started(world: &World) -> usize {
 #[test]
 fn the_budget_is_a_number_or_a_share_rounded_up_and_at_least_one() {
     let cases = [
-        (MaxUpdate::Count(3), 10, 3),
-        (MaxUpdate::Count(30), 10, 10),
-        (MaxUpdate::Percent(10), 10, 1),
-        (MaxUpdate::Percent(10), 11, 2),
-        (MaxUpdate::Percent(1), 3, 1),
-        (MaxUpdate::Percent(100), 7, 7),
+        (Share::Count(3), 10, 3),
+        (Share::Count(30), 10, 10),
+        (Share::Percent(10), 10, 1),
+        (Share::Percent(10), 11, 2),
+        (Share::Percent(1), 3, 1),
+        (Share::Percent(100), 7, 7),
     ];
     for (budget, count, started) in cases {
-        let limited = with(shim("a"), |spec| spec.max_update = budget);
+        let limited = with(shim("a"), |spec| spec.rollout.max_update = budget);
         assert_eq!(jobs_started(&world(vec![limited], nodes(count))), started, "{budget:?} of {count}");
     }
 }
@@ -114,7 +116,7 @@ fn the_budget_is_a_number_or_a_share_rounded_up_and_at_least_one() {
 fn running_jobs_use_the_budget_up_and_stuck_ones_do_not() {
     let all = nodes(4);
     for (phase, started) in [(Phase::Running, 1), (Phase::Stuck, 2)] {
-        let mut world = world(vec![with(shim("a"), |spec| spec.max_update = MaxUpdate::Count(2))], all.clone());
+        let mut world = world(vec![with(shim("a"), |spec| spec.rollout.max_update = Share::Count(2))], all.clone());
         world.jobs = vec![job(&all[0], &[install("a", 1)], phase)];
         assert_eq!(jobs_started(&world), started);
     }
@@ -122,7 +124,7 @@ fn running_jobs_use_the_budget_up_and_stuck_ones_do_not() {
 
 #[test]
 fn the_budget_of_one_shim_does_not_hold_up_another() {
-    let narrow = with(shim("a"), |spec| spec.max_update = MaxUpdate::Count(1));
+    let narrow = with(shim("a"), |spec| spec.rollout.max_update = Share::Count(1));
     let started = plan(&world(vec![narrow, shim("b")], nodes(3))).actions;
     let with_a = started.iter().filter(|action| matches!(action, Action::Create(task) if task.ops.len() == 2)).count();
     let with_b = started.iter().filter(|action| matches!(action, Action::Create(_))).count();
@@ -133,7 +135,7 @@ fn the_budget_of_one_shim_does_not_hold_up_another() {
 fn nodes_that_are_not_ready_neither_start_nor_hold_up_others() {
     let mut all = nodes(3);
     all[1].ready = false;
-    let started = deeds(&world(vec![with(shim("a"), |spec| spec.max_update = MaxUpdate::Count(2))], all));
+    let started = deeds(&world(vec![with(shim("a"), |spec| spec.rollout.max_update = Share::Count(2))], all));
     assert_eq!(started.len(), 4);
     assert!(started.iter().all(|deed| !deed.starts_with("n1")), "{started:?}");
 }
@@ -143,7 +145,7 @@ fn cordoned_nodes_come_last() {
     for cordoned in 0..4 {
         let mut all = nodes(4);
         all[cordoned].cordoned = true;
-        let started = deeds(&world(vec![with(shim("a"), |spec| spec.max_update = MaxUpdate::Count(3))], all));
+        let started = deeds(&world(vec![with(shim("a"), |spec| spec.rollout.max_update = Share::Count(3))], all));
         assert_eq!(started.len(), 6);
         assert!(started.iter().all(|deed| !deed.starts_with(&format!("n{cordoned}"))), "{started:?}");
     }
@@ -163,7 +165,7 @@ fn the_first_job_of_a_new_shim_waits_for_others_two_seconds() {
 
 #[test]
 fn paused_starts_nothing_and_demotes_nothing_and_records_what_ran() {
-    let paused = |text| with(asking_for(text, 2), |spec| spec.paused = true);
+    let paused = |text| with(asking_for(text, 2), |spec| spec.rollout.paused = true);
     assert_eq!(deeds(&world(vec![paused("a")], vec![node("n1"), ready(node("n2"), "a", 1)])), NOTHING);
     let elsewhere = elsewhere(paused("a"));
     assert_eq!(deeds(&world(vec![elsewhere], vec![ready(node("n1"), "a", 1)])), NOTHING);
@@ -175,7 +177,7 @@ fn paused_starts_nothing_and_demotes_nothing_and_records_what_ran() {
 
 #[test]
 fn a_deleted_shim_ignores_pause() {
-    let mut leaving = with(shim("a"), |spec| spec.paused = true);
+    let mut leaving = with(shim("a"), |spec| spec.rollout.paused = true);
     leaving.life = Life::Deleting;
     assert_eq!(deeds(&world(vec![leaving], vec![ready(node("n1"), "a", 1)])), ["n1 marks a removing", "n1 job a-"]);
 }

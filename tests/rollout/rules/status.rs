@@ -1,5 +1,6 @@
 //! What people are told, one by one.
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use shim_core::{
     api::ShimStatus,
@@ -8,13 +9,15 @@ use shim_core::{
     plan::{Action, plan},
     report::{Outcome, Reason},
     status::{NodeState, rows, summarize},
+    task::Tries,
     world::{Artifacts, Life, NodeView, Phase, ShimView, World},
 };
 
 use super::fixture::*;
 
 fn status(world: &World) -> ShimStatus {
-    summarize(&Board::new(world), &world.shims[0])
+    let board = Board::new(world);
+    summarize(&board, board.side(&world.shims[0].name).unwrap()).status
 }
 
 fn condition<'s>(status: &'s ShimStatus, kind: &str) -> (&'s str, &'s str) {
@@ -39,14 +42,14 @@ fn leaving() -> ShimView {
 
 #[test]
 fn the_conditions_tell_kstatus_where_a_shim_stands() {
-    let paused = with(shim("a"), |spec| spec.paused = true);
+    let paused = with(shim("a"), |spec| spec.rollout.paused = true);
     let illegible = ShimView { spec: Err("odd".to_owned()), ..shim("a") };
     let claimed = marked(node("n1"), "a", Mark::Claimed);
     let mut foreign = world(vec![shim("a")], nodes(1));
     foreign.runtime_classes[0].metadata.labels = None;
     let mut broken = world(vec![shim("a")], vec![claimed.clone()]);
     broken.jobs = failing(&claimed);
-    let half_broken = World { nodes: vec![claimed.clone(), node("n2")], ..broken.clone() };
+    let half_broken = World { nodes: vec![Arc::new(claimed.clone()), Arc::new(node("n2"))], ..broken.clone() };
     let cases = [
         (world(vec![shim("a")], vec![ready(node("n1"), "a", 1)]), "True False False False", "Ready"),
         (world(vec![shim("a")], vec![]), "True False False False", "NoNodes"),
@@ -66,7 +69,8 @@ fn the_conditions_tell_kstatus_where_a_shim_stands() {
 }
 
 fn states(world: &World) -> Vec<(String, NodeState, String)> {
-    let rows = rows(&Board::new(world), &world.shims[0]);
+    let board = Board::new(world);
+    let rows = rows(&board, board.side(&world.shims[0].name).unwrap());
     rows.into_iter().map(|row| (row.node.to_string(), row.state, row.reason)).collect()
 }
 
@@ -123,7 +127,8 @@ fn a_failure_is_a_problem_with_its_step_reason_message_attempts_and_log() {
     let node = marked(node("n1"), "a", Mark::Claimed);
     let mut world = world(vec![shim("a")], vec![node.clone()]);
     world.jobs = failing(&node);
-    world.jobs[0].task.attempt = 3;
+    let tries = Tries { failed: 2, waited: 0, since: 0, counted: true };
+    world.jobs[0].task.tries.insert(name("a"), tries);
     let problems = status(&world).problems;
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
     assert_eq!((problem.node.as_str(), problem.state.as_str()), ("n1", "Failed"));
@@ -154,8 +159,9 @@ fn a_removal_that_waits_for_pods_says_how_many_and_when_it_asks_again() {
 
 #[test]
 fn a_skipped_node_says_why() {
-    let picky =
-        with(shim("a"), |spec| spec.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact(1))])));
+    let picky = with(shim("a"), |spec| {
+        spec.source.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact(1))]))
+    });
     let cases = [
         (NodeView { os: "windows".to_owned(), ..node("n1") }, "NotLinux"),
         (NodeView { runtime: "cri-o://1.31".to_owned(), ..node("n1") }, "NotContainerd"),
@@ -206,7 +212,7 @@ fn a_condition_keeps_the_time_of_its_last_change() {
     let mut world = world(vec![shim("a")], vec![node("n1")]);
     world.shims[0].status = status(&world);
     world.now += jiff::SignedDuration::from_secs(100);
-    world.nodes = vec![ready(node("n1"), "a", 1)];
+    world.nodes = vec![Arc::new(ready(node("n1"), "a", 1))];
     let after = status(&world);
     let changed =
         |kind: &str| after.conditions.iter().find(|condition| condition.type_ == kind).unwrap().last_transition_time.0;

@@ -5,7 +5,7 @@ use shim_core::{names::Build, task::Op};
 
 use super::{
     node::{CONFIG, Node, WithOurs},
-    recipe::{BROKEN, DEADLY, DOES_NOT_RUN, GOOD, add, assert_words, build, remove, run, run_in, task},
+    recipe::{BROKEN, DEADLY, DOES_NOT_RUN, GOOD, add, assert_words, build, look, remove, run, run_in, task},
 };
 use crate::{cri::Origin, deadline::Interrupt};
 
@@ -47,6 +47,44 @@ fn a_repeat_changes_nothing_and_restarts_nothing() {
             assert_words(&run(&node, &task([remove("spin")])), &[("spin", "done 0")]);
         }
         assert_eq!(node.restarts(), 2);
+    }
+}
+
+#[test]
+fn a_check_finds_what_is_lost_and_changes_nothing() {
+    for (version, config) in NODES {
+        let losses: [fn(&Node); 3] = [
+            |node| {
+                for path in [CONFIG, "/etc/containerd/conf.d/kubectl-shim.toml"] {
+                    drop(std::fs::remove_file(node.host.path(path)));
+                }
+            },
+            |node| std::fs::remove_dir_all(node.host.path("/opt/shim/spin")).unwrap(),
+            |node| std::fs::remove_file(node.host.path("/opt/shim/state.json")).unwrap(),
+        ];
+        for lose in losses {
+            let node = Node::new(version, config);
+            run(&node, &task([add("spin", GOOD)]));
+            let before = node.tree();
+            assert_words(&run(&node, &task([look("spin", GOOD)])), &[("spin", "done 0")]);
+            assert_words(&run(&node, &task([look("spin", "another")])), &[("spin", "Verify Drifted")]);
+            assert_eq!((node.tree(), node.restarts()), (before, 1), "{version} {config:?}");
+            lose(&node);
+            assert_words(&run(&node, &task([look("spin", GOOD)])), &[("spin", "Verify Drifted")]);
+            assert_eq!(node.restarts(), 1, "{version} {config:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_check_has_found_lost_is_repaired_by_an_installation() {
+    for (version, config) in NODES {
+        let node = Node::new(version, config);
+        run(&node, &task([add("spin", GOOD)]));
+        std::fs::remove_dir_all(node.host.path("/opt/shim/spin")).unwrap();
+        assert_words(&run(&node, &task([look("spin", GOOD)])), &[("spin", "Verify Drifted")]);
+        assert_words(&run(&node, &task([add("spin", GOOD)])), &[("spin", "done 0")]);
+        assert_words(&run(&node, &task([look("spin", GOOD)])), &[("spin", "done 0")]);
     }
 }
 

@@ -5,7 +5,7 @@ use shim_core::{
     containerd::imports,
     names::{Build, ShimName},
     report::Report,
-    task::{self, Fetched, Install, Op, Task},
+    task::{self, Check, Fetched, Install, Op, Task},
 };
 
 use super::{super::artifact::open_all, node::Node};
@@ -93,7 +93,7 @@ pub(super) fn task(ops: impl IntoIterator<Item = (&'static str, Op)>) -> Task {
         node: "n".parse().unwrap(),
         node_uid: "u".to_owned(),
         machine_id: "0123456789abcdef".parse().unwrap(),
-        attempt: 1,
+        tries: BTreeMap::new(),
         serial: 1,
         ops: ops.into_iter().map(|(shim, op)| (shim.parse().unwrap(), op)).collect(),
     }
@@ -117,6 +117,12 @@ pub(super) fn add(shim: &'static str, what: &str) -> (&'static str, Op) {
 
 pub(super) fn remove(shim: &'static str) -> (&'static str, Op) {
     (shim, Op::Remove)
+}
+
+/// A look at what an installation has left.
+pub(super) fn look(shim: &'static str, what: &str) -> (&'static str, Op) {
+    let Install { build, handler, .. } = build(shim, what);
+    (shim, Op::Check(Check { build, handler }))
 }
 
 /// Does the task as the two containers would.

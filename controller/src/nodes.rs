@@ -1,0 +1,193 @@
+//! Nodes as the planner sees them, kept up to date by a watch. What a kubelet says every few minutes and nobody reads is
+//! forgotten at once: a cluster at rest costs nothing.
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem::take,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use kube::{ResourceExt, runtime::watcher::Event};
+use shim_core::world::{LeanNode, NodeView};
+use tokio::sync::watch;
+
+/// A Node, and the write that made it so.
+#[derive(Debug, Clone)]
+struct Seen {
+    view: Arc<NodeView>,
+    version: u64,
+}
+
+impl Seen {
+    fn read(node: &LeanNode) -> Option<Self> {
+        // Resource versions grow with every write; comparing them as numbers is allowed since Kubernetes 1.35, and etcd
+        // has always made them so.
+        let version = node.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default();
+        Some(Self { view: Arc::new(NodeView::read(node)?), version })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    nodes: BTreeMap<String, Seen>,
+    /// A list that is not complete yet.
+    coming: BTreeMap<String, Seen>,
+}
+
+/// Whether an event could change a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It could.
+    Some,
+    /// Nothing that the planner reads.
+    None,
+}
+
+/// The writing end: fed by a watch.
+#[derive(Debug, Clone)]
+pub(crate) struct Feed {
+    cache: Arc<Mutex<Cache>>,
+    full: watch::Sender<bool>,
+}
+
+/// The reading end.
+pub(crate) struct Nodes {
+    cache: Arc<Mutex<Cache>>,
+    full: watch::Receiver<bool>,
+    /// What we wrote, until the cache has caught up.
+    written: HashMap<String, Seen>,
+}
+
+/// A cache, empty.
+pub(crate) fn cache() -> (Nodes, Feed) {
+    let cache = Arc::new(Mutex::new(Cache::default()));
+    let (sender, receiver) = watch::channel(false);
+    (Nodes { cache: cache.clone(), full: receiver, written: HashMap::new() }, Feed { cache, full: sender })
+}
+
+fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Feed {
+    /// Takes an event of the watch.
+    pub(crate) fn take(&self, event: &Event<LeanNode>) -> News {
+        let mut cache = lock(&self.cache);
+        match event {
+            Event::Init => cache.coming.clear(),
+            Event::InitApply(node) => {
+                cache.coming.extend(Seen::read(node).map(|seen| (node.name_any(), seen)));
+            }
+            Event::InitDone => {
+                cache.nodes = take(&mut cache.coming);
+                self.full.send_replace(true);
+                return News::Some;
+            }
+            Event::Apply(node) => return cache.apply(node),
+            Event::Delete(node) => {
+                cache.nodes.remove(&node.name_any());
+                return News::Some;
+            }
+        }
+        News::None
+    }
+}
+
+impl Cache {
+    fn apply(&mut self, node: &LeanNode) -> News {
+        let Some(seen) = Seen::read(node) else { return News::None };
+        match self.nodes.get_mut(&node.name_any()) {
+            Some(known) if known.view == seen.view => {
+                known.version = seen.version;
+                News::None
+            }
+            _ => {
+                self.nodes.insert(node.name_any(), seen);
+                News::Some
+            }
+        }
+    }
+}
+
+impl Nodes {
+    /// Waits for the first list.
+    pub(crate) async fn synced(&self) -> Result<(), watch::error::RecvError> {
+        self.full.clone().wait_for(|full| *full).await.map(drop)
+    }
+
+    /// Remembers what we wrote: the planner must never decide on a Node that it has already changed.
+    pub(crate) fn wrote(&mut self, node: &LeanNode) {
+        self.written.extend(Seen::read(node).map(|seen| (node.name_any(), seen)));
+    }
+
+    /// All Nodes, by name.
+    pub(crate) fn views(&mut self) -> Vec<Arc<NodeView>> {
+        let cache = lock(&self.cache);
+        // What the cache does not show any more was deleted; what it shows in a later version is newer than ours.
+        self.written.retain(|name, written| cache.nodes.get(name).is_some_and(|seen| seen.version < written.version));
+        let view = |(name, seen): (&String, &Seen)| self.written.get(name).unwrap_or(seen).view.clone();
+        cache.nodes.iter().map(view).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(uid: &str, version: u64, label: &str) -> LeanNode {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "n", "uid": uid, "resourceVersion": version.to_string(), "labels": {"l": label}},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": version.to_string()}]},
+        }))
+        .unwrap()
+    }
+
+    fn labels(nodes: &mut Nodes) -> Vec<String> {
+        nodes.views().iter().map(|view| view.labels["l"].clone()).collect()
+    }
+
+    #[test]
+    fn a_heartbeat_is_no_news_and_a_change_is() {
+        let (mut nodes, feed) = cache();
+        assert_eq!(feed.take(&Event::Apply(node("u", 1, "a"))), News::Some);
+        let before = nodes.views();
+        assert_eq!(feed.take(&Event::Apply(node("u", 2, "a"))), News::None);
+        assert!(Arc::ptr_eq(&before[0], &nodes.views()[0]));
+        assert_eq!(feed.take(&Event::Apply(node("u", 3, "b"))), News::Some);
+        assert_eq!(feed.take(&Event::Delete(node("u", 4, "b"))), News::Some);
+        assert!(nodes.views().is_empty());
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_there_when_it_is_complete() {
+        let (mut nodes, feed) = cache();
+        feed.take(&Event::Apply(node("u", 1, "a")));
+        feed.take(&Event::Init);
+        assert_eq!(labels(&mut nodes), ["a"]);
+        feed.take(&Event::InitApply(node("u", 2, "b")));
+        assert_eq!(labels(&mut nodes), ["a"]);
+        assert_eq!(feed.take(&Event::InitDone), News::Some);
+        assert_eq!(labels(&mut nodes), ["b"]);
+    }
+
+    #[test]
+    fn what_we_wrote_is_believed_until_the_cache_is_newer() {
+        let (mut nodes, feed) = cache();
+        feed.take(&Event::Apply(node("u", 1, "a")));
+        nodes.wrote(&node("u", 5, "ours"));
+        assert_eq!(labels(&mut nodes), ["ours"]);
+        feed.take(&Event::Apply(node("u", 4, "older")));
+        assert_eq!(labels(&mut nodes), ["ours"]);
+        feed.take(&Event::Apply(node("u", 6, "newer")));
+        assert_eq!(labels(&mut nodes), ["newer"]);
+    }
+
+    #[test]
+    fn a_node_that_was_read_as_another_of_its_name_is_not_taken_for_the_old_one() {
+        let (mut nodes, feed) = cache();
+        feed.take(&Event::Apply(node("old", 1, "a")));
+        nodes.wrote(&node("new", 5, "b"));
+        assert_eq!(labels(&mut nodes), ["b"]);
+        feed.take(&Event::Delete(node("old", 4, "a")));
+        assert!(nodes.views().is_empty());
+    }
+}

@@ -1,0 +1,305 @@
+//! The World, indexed: what the planner and the status both ask of it.
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
+
+use crate::{
+    limits,
+    mark::{Mark, Ready},
+    names::{NodeName, ShimName},
+    revision::{Fate, RevisionView},
+    runtime_class::{self, Owner},
+    task::Op,
+    world::{JobView, Life, NodeView, Phase, ShimView, Source, SpecView, World},
+};
+
+mod brakes;
+mod stand;
+mod tries;
+
+pub use brakes::{Gate, Tally};
+pub use stand::{Skip, Stand};
+pub use tries::{Weight, Word};
+
+/// Why nothing of a Shim is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict(pub String);
+
+/// A Shim, with what holds for all nodes.
+#[derive(Debug)]
+pub struct Side<'w> {
+    /// The Shim.
+    pub shim: &'w ShimView,
+    /// Why nothing of it is installed, if so.
+    pub conflict: Option<Conflict>,
+    /// The revision on record that it asks for; nothing new is installed before there is one.
+    pub revision: Option<&'w RevisionView>,
+    /// What new nodes get while that one has not proven itself.
+    pub fallback: Option<Fallback<'w>>,
+    /// How far its rollout is.
+    pub tally: Tally,
+    times: Times,
+}
+
+/// The last revision that completed, other than the current one.
+#[derive(Debug)]
+pub struct Fallback<'w> {
+    /// The revision.
+    pub revision: &'w RevisionView,
+    source: Source,
+}
+
+/// Marks that are older than these.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// The kubelet has had the time to report the handler.
+    settled: Timestamp,
+    /// It is time to look again.
+    old: Timestamp,
+}
+
+/// An indexed [`World`].
+#[derive(Debug)]
+pub struct Board<'w> {
+    /// What it indexes.
+    pub world: &'w World,
+    /// The Shims, by name.
+    sides: Vec<Side<'w>>,
+    /// For each node, how it stands to each of `sides`.
+    stands: Vec<Stand<'w>>,
+    nodes: HashMap<&'w NodeName, usize>,
+    jobs: HashMap<&'w NodeName, Vec<&'w JobView>>,
+    classes: HashMap<&'w str, &'w RuntimeClass>,
+    /// When time alone makes something due that is not due now.
+    pub wake_at: Option<Timestamp>,
+}
+
+impl<'w> Board<'w> {
+    /// Indexes a World.
+    pub fn new(world: &'w World) -> Self {
+        let mut jobs: HashMap<_, Vec<_>> = HashMap::new();
+        for job in &world.jobs {
+            jobs.entry(&job.task.node).or_default().push(job);
+        }
+        let classes = world.runtime_classes.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, c))).collect();
+        let mut board = Self {
+            world,
+            sides: Vec::new(),
+            stands: Vec::new(),
+            nodes: world.nodes.iter().enumerate().map(|(index, node)| (&node.name, index)).collect(),
+            jobs,
+            classes,
+            wake_at: None,
+        };
+        board.sides = board.find_sides();
+        board.compare();
+        board.count();
+        board
+    }
+
+    fn find_sides(&self) -> Vec<Side<'w>> {
+        let mut conflicts = self.find_conflicts();
+        let mut shims: Vec<_> = self.world.shims.iter().collect();
+        shims.sort_by_key(|shim| &shim.name);
+        let before = |wait| before(self.world.now, wait);
+        let times = Times { settled: before(limits::HANDLER_GRACE), old: before(limits::CHECK_EVERY) };
+        let side = |shim: &'w ShimView| {
+            let revision = self.find_revision(shim);
+            let fallback = revision.and_then(|current| self.find_fallback(shim, current));
+            let conflict = conflicts.remove(&shim.name);
+            Side { shim, conflict, revision, fallback, tally: Tally::default(), times }
+        };
+        shims.into_iter().map(side).collect()
+    }
+
+    /// The newest revision, if it is what the spec asks for.
+    fn find_revision(&self, shim: &ShimView) -> Option<&'w RevisionView> {
+        let spec = shim.spec.as_ref().ok()?;
+        self.revisions_of(shim).max_by_key(|revision| revision.number).filter(|newest| newest.inputs == spec.inputs)
+    }
+
+    /// The revisions of a Shim, in no order.
+    pub fn revisions_of(&self, shim: &ShimView) -> impl Iterator<Item = &'w RevisionView> + use<'w> {
+        let name = shim.name.clone();
+        self.world.revisions.iter().filter(move |revision| revision.shim == name)
+    }
+
+    fn find_fallback(&self, shim: &ShimView, current: &RevisionView) -> Option<Fallback<'w>> {
+        let handler = &shim.spec.as_ref().ok()?.handler;
+        let proven = |revision: &&RevisionView| {
+            let on_a_node = revision.record.is_some_and(|record| record.updated > 0);
+            revision.number != current.number && revision.fate() == Fate::Complete && on_a_node
+        };
+        let revision = self.revisions_of(shim).filter(proven).max_by_key(|revision| revision.number)?;
+        Some(Fallback { revision, source: Source::read(&revision.inputs, handler).ok()? })
+    }
+
+    fn compare(&mut self) {
+        let mut stands = Vec::with_capacity(self.world.nodes.len() * self.sides.len());
+        let mut wake_at = None;
+        for node in &self.world.nodes {
+            for (side, mark) in stand::marks_by_side(&self.sides, node.marks.as_ref()) {
+                let stand = Stand::of(side, node, mark);
+                if let Stand::Kept(ready) = stand {
+                    let expiry = stand::expiry(ready, side.shim, node).filter(|at| *at > self.world.now);
+                    wake_at = [wake_at, expiry].into_iter().flatten().min();
+                }
+                stands.push(stand);
+            }
+        }
+        (self.stands, self.wake_at) = (stands, wake_at);
+    }
+
+    /// The Shims, by name.
+    pub fn sides(&self) -> &[Side<'w>] {
+        &self.sides
+    }
+
+    /// The Shim of this name.
+    pub fn side(&self, name: &ShimName) -> Option<&Side<'w>> {
+        self.index_of(name).map(|index| &self.sides[index])
+    }
+
+    fn index_of(&self, name: &ShimName) -> Option<usize> {
+        self.sides.binary_search_by_key(&name, |side| &side.shim.name).ok()
+    }
+
+    /// The Node of this name.
+    pub fn node(&self, name: &NodeName) -> Option<&'w NodeView> {
+        self.nodes.get(name).map(|index| &*self.world.nodes[*index])
+    }
+
+    /// How a node, by its index in the World, stands to each Shim.
+    pub fn stands(&self, node: usize) -> &[Stand<'w>] {
+        &self.stands[node * self.sides.len()..][..self.sides.len()]
+    }
+
+    /// How the nodes stand to a Shim.
+    pub fn stands_to(&self, shim: &ShimName) -> impl Iterator<Item = (&'w NodeView, Stand<'w>)> {
+        let index = self.index_of(shim);
+        let nodes = self.world.nodes.iter().enumerate();
+        nodes.filter_map(move |(node, view)| Some((&**view, self.stands(node)[index?])))
+    }
+
+    /// How a node stands to a Shim.
+    pub fn stand(&self, shim: &ShimName, node: &NodeName) -> Stand<'w> {
+        match (self.index_of(shim), self.nodes.get(node)) {
+            (Some(shim), Some(node)) => self.stands(*node)[shim],
+            _ => Stand::Apart,
+        }
+    }
+
+    /// Our Jobs for a node of this name.
+    pub fn jobs_on(&self, node: &NodeName) -> &[&'w JobView] {
+        self.jobs.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// The RuntimeClass of this name.
+    pub fn runtime_class(&self, name: &str) -> Option<&'w RuntimeClass> {
+        self.classes.get(name).copied()
+    }
+
+    /// Whether something of ours may be running on the node.
+    pub fn is_busy(&self, node: &NodeView) -> bool {
+        self.world.occupied.contains(&node.name)
+            || self.jobs_on(&node.name).iter().any(|job| !matches!(job.phase, Phase::Finished(_)))
+    }
+
+    /// Operations that may start on the node, sooner or later: what is due, and what a new node gets meanwhile.
+    pub fn wished(&self, side: &Side<'w>, node: &NodeView) -> impl Iterator<Item = Op> {
+        let stand = self.stand(&side.shim.name, &node.name);
+        stand.op(side.shim).into_iter().chain(self.fallback(side, node, stand))
+    }
+
+    /// Whether a finished Job is the last word on an operation that may start again.
+    pub fn is_needed(&self, node: &NodeView, job: &JobView) -> bool {
+        job.task.ops.iter().any(|(name, op)| {
+            let Some(side) = self.side(name) else { return false };
+            self.word(side, node, op).is_some_and(|word| word.job.uid == job.uid)
+                && self.wished(side, node).any(|wished| wished == *op)
+        })
+    }
+
+    /// Whether a node carries a mark of the Shim, or a Job of it is left.
+    pub fn is_anywhere(&self, shim: &ShimName) -> bool {
+        // A node with unreadable marks may be one of them.
+        let marked = |node: &NodeView| node.marks.as_ref().is_none_or(|marks| marks.contains_key(shim));
+        self.world.nodes.iter().any(|node| marked(node))
+            || self.world.jobs.iter().any(|job| job.task.ops.contains_key(shim))
+    }
+
+    /// The older of two Shims keeps a handler or RuntimeClass; the younger gets nothing.
+    fn find_conflicts(&self) -> HashMap<&'w ShimName, Conflict> {
+        let mut shims: Vec<_> = self.world.shims.iter().filter(|shim| shim.life != Life::Orphaned).collect();
+        shims.sort_by_key(|shim| (shim.created, &shim.name));
+        let (mut handlers, mut classes) = (BTreeMap::new(), BTreeMap::new());
+        let mut conflicts = HashMap::new();
+        for shim in shims {
+            let Ok(spec) = &shim.spec else {
+                // What can't be read keeps what it has on the nodes, and so its handler.
+                if let Some(handler) = &shim.status.handler {
+                    handlers.entry(handler.as_str()).or_insert(&shim.name);
+                }
+                continue;
+            };
+            let handler = *handlers.entry(spec.handler.as_str()).or_insert(&shim.name);
+            let class = *classes.entry(&spec.runtime_class.name).or_insert(&shim.name);
+            let found = conflict_with(shim, spec, handler, class).or_else(|| self.conflict_with_class(shim, spec));
+            conflicts.extend(found.map(|conflict| (&shim.name, conflict)));
+        }
+        conflicts
+    }
+
+    fn conflict_with_class(&self, shim: &ShimView, spec: &SpecView) -> Option<Conflict> {
+        let name = &spec.runtime_class.name;
+        let class = self.runtime_class(name)?;
+        match runtime_class::owner(class) {
+            Owner::Foreign => {
+                Some(format!("RuntimeClass {name} exists and was not made by kubectl-shim: delete it or choose another spec.runtimeClass.name"))
+            }
+            Owner::Shim(other) if other != shim.name.as_str() => {
+                Some(format!("RuntimeClass {name} belongs to Shim {other}: delete it or choose another spec.runtimeClass.name"))
+            }
+            Owner::Shim(_) if class.handler != spec.handler.as_str() => {
+                Some(format!("RuntimeClass {name} has handler {} and can't be changed: delete it", class.handler))
+            }
+            Owner::Shim(_) => None,
+        }
+        .map(Conflict)
+    }
+}
+
+fn conflict_with(shim: &ShimView, spec: &SpecView, handler: &ShimName, class: &ShimName) -> Option<Conflict> {
+    if *handler != shim.name {
+        return Some(Conflict(format!("handler {} belongs to Shim {handler}, which is older", spec.handler)));
+    }
+    (*class != shim.name)
+        .then(|| Conflict(format!("RuntimeClass {} belongs to Shim {class}, which is older", spec.runtime_class.name)))
+}
+
+impl Side<'_> {
+    /// Whether no new node starts because somebody said so.
+    pub fn is_paused(&self) -> bool {
+        self.shim.life == Life::Active && self.shim.spec.as_ref().is_ok_and(|spec| spec.rollout.paused)
+    }
+}
+
+/// What was verified on a node, if it still is the same machine.
+pub fn served<'n>(shim: &ShimName, node: &'n NodeView) -> Option<&'n Ready> {
+    match node.marks.as_ref()?.get(shim)? {
+        Mark::Ready(ready) if Some(&ready.machine) == node.machine.as_ref() => Some(ready),
+        _ => None,
+    }
+}
+
+/// `time` plus `wait`.
+pub(crate) fn after(time: Timestamp, wait: std::time::Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    time.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn before(time: Timestamp, wait: std::time::Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    time.checked_sub(wait).unwrap_or(Timestamp::MIN)
+}

@@ -1,0 +1,114 @@
+//! What is worth an Event: it accompanies a write that was accepted.
+use crate::{
+    names::{NodeName, ShimName},
+    plan::{Action, JobRef},
+    report::{Failure, Outcome},
+    revision::{Fate, Record},
+    status::nodes,
+    task::Task,
+    world::World,
+};
+
+/// What an Event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// A Shim.
+    Shim(ShimName),
+    /// A Node, by name and uid.
+    Node(NodeName, String),
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As intended.
+    Normal,
+    /// Somebody should know.
+    Warning,
+}
+
+/// An Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The object that it is about.
+    pub about: About,
+    /// How bad it is.
+    pub tone: Tone,
+    /// A word for programs, in CamelCase.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What there is to say of a write, once it is accepted.
+pub fn notices(world: &World, action: &Action) -> Vec<Notice> {
+    match action {
+        Action::Record(job, report) => {
+            let failures = report.outcomes.iter().filter_map(|(shim, outcome)| match outcome {
+                Outcome::Failed(failure) => Some((shim, failure)),
+                Outcome::Done { .. } | Outcome::InUse { .. } => None,
+            });
+            task_of(world, job).map_or_else(Vec::new, |task| of_failures(task, failures))
+        }
+        Action::Note(job, failure) => task_of(world, job)
+            .map_or_else(Vec::new, |task| of_failures(task, task.ops.keys().map(|shim| (shim, failure)))),
+        Action::Delete(job) => {
+            task_of(world, job).and_then(|task| of_lost_node(world, job, task)).into_iter().collect()
+        }
+        Action::Revise(revision) => {
+            let by = if revision.author.is_empty() { String::new() } else { format!(", by {}", revision.author) };
+            let message = format!("revision {}: {}{by}", revision.number, revision.inputs.version);
+            vec![of_shim(&revision.shim, Tone::Normal, "RevisionCreated", message)]
+        }
+        Action::Stamp(shim, number, record) => of_fate(shim, *number, record).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn task_of<'w>(world: &'w World, job: &JobRef) -> Option<&'w Task> {
+    world.jobs.iter().find(|found| found.uid == job.uid).map(|found| &found.task)
+}
+
+fn of_shim(shim: &ShimName, tone: Tone, reason: &str, message: String) -> Notice {
+    Notice { about: About::Shim(shim.clone()), tone, reason: reason.to_owned(), message }
+}
+
+/// Each failure is told where people look: on the Shim and on the Node.
+fn of_failures<'a>(task: &Task, failures: impl Iterator<Item = (&'a ShimName, &'a Failure)>) -> Vec<Notice> {
+    let both = failures.flat_map(|(shim, failure)| {
+        let attempt = match task.attempt(shim) {
+            1 => String::new(),
+            attempt => format!(" (attempt {attempt})"),
+        };
+        let text = format!("{failure}{attempt}");
+        let (reason, node) = (failure.reason.as_str(), &task.node);
+        let on_node = Notice {
+            about: About::Node(node.clone(), task.node_uid.clone()),
+            tone: Tone::Warning,
+            reason: reason.to_owned(),
+            message: format!("shim {shim}: {text}"),
+        };
+        [of_shim(shim, Tone::Warning, reason, format!("{node}: {text}")), on_node]
+    });
+    both.collect()
+}
+
+fn of_lost_node(world: &World, job: &JobRef, task: &Task) -> Option<Notice> {
+    let is_there = world.nodes.iter().any(|node| node.name == task.node && node.uid == task.node_uid);
+    let shim = task.ops.keys().next().filter(|_| !is_there)?;
+    let message = format!("{} is gone; its Job {} is not needed any more", task.node, job.name);
+    Some(of_shim(shim, Tone::Normal, "NodeGone", message))
+}
+
+fn of_fate(shim: &ShimName, number: i64, record: &Record) -> Option<Notice> {
+    let on = format!("revision {number} is on {} of {}", record.updated, nodes(record.nodes as usize));
+    match record.fate {
+        Fate::Progressing => None,
+        Fate::Complete => Some(of_shim(shim, Tone::Normal, "RolloutComplete", on)),
+        Fate::Superseded => Some(of_shim(shim, Tone::Normal, "RolloutSuperseded", on)),
+        Fate::Failed => {
+            let message = format!("{on}; too many nodes failed: kubectl shim status {shim}");
+            Some(of_shim(shim, Tone::Warning, "RolloutStopped", message))
+        }
+    }
+}
