@@ -20,6 +20,7 @@ use kube::{
         watcher,
     },
 };
+use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
@@ -27,6 +28,8 @@ use shim_core::{
     world::{LeanNode, NodeView, Objects, World},
 };
 use tokio::{sync::Notify, time::timeout};
+
+use crate::metrics::Metrics;
 
 /// A list that takes longer is not worth waiting for; the next pass asks again.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
@@ -47,17 +50,25 @@ impl Observer {
         client: &Client,
         namespace: &str,
         changed: &Arc<Notify>,
+        metrics: &Metrics,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (shims, shim_writer) = reflector::store();
         let (nodes, node_writer) = reflector::store();
         let (classes, class_writer) = reflector::store();
         let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
         let jobs: Api<PartialObjectMeta<Job>> = Api::namespaced(client.clone(), namespace);
+        let errors = |kind| metrics.watch_errors(kind);
+        let nodes_read = watch::<LeanNode>(client).modify(slim).reflect(node_writer);
         let watches = futures::future::join4(
-            follow(watch::<Shim>(client).reflect(shim_writer), changed.clone(), always),
-            follow(watch::<LeanNode>(client).modify(slim).reflect(node_writer), changed.clone(), node_matters),
-            follow(watch::<RuntimeClass>(client).reflect(class_writer), changed.clone(), always),
-            follow(watcher(jobs, ours).default_backoff(), changed.clone(), always),
+            follow(watch::<Shim>(client).reflect(shim_writer), changed.clone(), errors("Shim"), always),
+            follow(nodes_read, changed.clone(), errors("Node"), node_matters),
+            follow(
+                watch::<RuntimeClass>(client).reflect(class_writer),
+                changed.clone(),
+                errors("RuntimeClass"),
+                always,
+            ),
+            follow(watcher(jobs, ours).default_backoff(), changed.clone(), errors("Job"), always),
         );
         let observer = Self {
             jobs: Api::namespaced(client.clone(), namespace),
@@ -149,13 +160,16 @@ fn slim(node: &mut LeanNode) {
 }
 
 /// Passes on what could change a plan. A deletion always counts; of the rest, `matters` decides with its own memory.
-async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, new_filter: fn() -> M)
+async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, errors: Counter, new_filter: fn() -> M)
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
     M: FnMut(&watcher::Event<K>) -> bool,
 {
     let mut matters = new_filter();
-    let stream = stream.inspect_err(|error| tracing::warn!("a watch was broken off and is taken up again: {error}"));
+    let stream = stream.inspect_err(|error| {
+        errors.inc();
+        tracing::warn!("a watch was broken off and is taken up again: {error}");
+    });
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
         if event.is_ok_and(|event| matters(&event)) {
