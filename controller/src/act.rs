@@ -27,8 +27,9 @@ use shim_core::{
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
-use crate::{herald::Herald, lease::Leadership, metrics::Metrics, observe::Observer};
+use crate::{herald::Herald, lease::Leadership, metrics::Metrics, observe::Observer, telemetry::spans};
 
 /// Carries out plans.
 pub(crate) struct Actor {
@@ -96,11 +97,14 @@ impl Actor {
                 tracing::warn!("{}; the rest of the plan is left", ActError::NotLeading);
                 return false;
             }
-            let result = match timeout(WRITE_DEADLINE, self.one(world, action, observer, &mut pass)).await {
+            let span = spans::begin(verb(action), action);
+            let write = self.one(world, action, observer, &mut pass).instrument(span.clone());
+            let result = match timeout(WRITE_DEADLINE, write).await {
                 Ok(result) => result,
                 Err(_) => Err(ActError::Deadline),
             };
-            metrics.wrote(verb(action), result.is_ok());
+            spans::end(&span, &result);
+            metrics.acted(verb(action), world, action, &result);
             match result {
                 Ok(()) => {
                     tracing::info!(action = verb(action), on = subject(action), "done");

@@ -5,7 +5,6 @@ use shim_core::{
     manifests::{CONTROLLER, HTTP_PORT},
     names::DEFAULT_NAMESPACE,
 };
-use tracing_subscriber::EnvFilter;
 
 /// Carries out Shim resources with installer Jobs, node by node.
 #[derive(Debug, Clone, Parser)]
@@ -28,14 +27,15 @@ pub(crate) struct Args {
     pub(crate) listen: String,
     /// Form of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
+    pub(crate) log_format: LogFormat,
     /// What is logged: a level, or directives as tracing reads them
     #[arg(long, env = "SHIM_LOG", default_value = "info")]
-    log: String,
+    pub(crate) log: String,
 }
 
+/// Form of the log.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
+pub(crate) enum LogFormat {
     Text,
     Json,
 }
@@ -47,16 +47,6 @@ impl Args {
             namespace: self.namespace.clone(),
             image: self.image.clone(),
             pull_secrets: self.pull_secrets.clone(),
-        }
-    }
-
-    /// Starts the log on standard error.
-    pub(crate) fn init_logging(&self) {
-        let filter = EnvFilter::try_new(&self.log).unwrap_or_else(|_| EnvFilter::new("info"));
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        match self.log_format {
-            LogFormat::Text => log.with_ansi(false).init(),
-            LogFormat::Json => log.json().flatten_event(true).init(),
         }
     }
 }

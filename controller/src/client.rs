@@ -8,9 +8,11 @@ use kube::{
 use shim_core::limits::WRITE_DEADLINE;
 use tower::util::MapRequestLayer;
 
+use crate::metrics::Metrics;
+
 /// A client that never repeats a write by itself, and tells the API server to give up on one in time: a write that
 /// lands after the Lease is lost would be the write of a second leader.
-pub(crate) async fn connect() -> anyhow::Result<Client> {
+pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
     // Two providers could be linked; the choice must not depend on which.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut config = Config::infer().await.context("no cluster to talk to: run in a Pod, or set KUBECONFIG")?;
@@ -20,7 +22,7 @@ pub(crate) async fn connect() -> anyhow::Result<Client> {
         http::HeaderValue::from_static(concat!("shim-controller/v", env!("CARGO_PKG_VERSION"))),
     ));
     let builder = ClientBuilder::try_from(config).context("the cluster's configuration can't be used")?;
-    Ok(builder.with_layer(&MapRequestLayer::new(limit_writes)).build())
+    Ok(builder.with_layer(&MapRequestLayer::new(limit_writes)).with_layer(&metrics.writes).build())
 }
 
 fn limit_writes(mut request: Request<Body>) -> Request<Body> {

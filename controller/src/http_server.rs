@@ -13,6 +13,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
+use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use shim_core::limits::RESYNC;
 use tokio::net::TcpListener;
 
@@ -20,14 +21,14 @@ use crate::metrics::Metrics;
 
 /// What the probes ask about.
 pub(crate) struct Health {
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     synced: AtomicBool,
     alive: Mutex<Instant>,
 }
 
 impl Health {
-    pub(crate) fn new() -> Self {
-        Self { metrics: Metrics::new(), synced: AtomicBool::new(false), alive: Mutex::new(Instant::now()) }
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, synced: AtomicBool::new(false), alive: Mutex::new(Instant::now()) }
     }
 
     /// The caches are full.
@@ -49,6 +50,7 @@ impl Health {
 /// Serves for ever.
 pub(crate) async fn serve(address: &str, health: Arc<Health>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -70,7 +72,7 @@ fn answer(good: bool, bad: &'static str) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {
-    let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let kind = [(header::CONTENT_TYPE, CONTENT_TYPE)];
     match health.metrics.text() {
         Ok(text) => (StatusCode::OK, kind, text),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, kind, error.to_string()),

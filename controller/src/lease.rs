@@ -4,7 +4,10 @@
 //! old one knows, both believe in themselves. So a holder writes only while its Lease has time left for the whole write,
 //! and who takes over from one that vanished waits [`LEASE_GRACE`] longer. The age of a record is measured with the own
 //! monotonic clock from when it was first seen, never by comparing clocks of two machines.
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::bail;
 use jiff::Timestamp;
@@ -22,6 +25,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
 
 const ASK_EVERY: Duration = Duration::from_secs(2);
 const RENEW_EVERY: Duration = Duration::from_secs(3);
@@ -41,6 +46,7 @@ impl Leadership {
 pub(crate) struct Keeper {
     api: Api<Lease>,
     identity: String,
+    metrics: Arc<Metrics>,
     until: watch::Sender<Instant>,
 }
 
@@ -68,9 +74,9 @@ enum Verdict {
 
 impl Keeper {
     /// `identity` must be this process's alone.
-    pub(crate) fn new(client: Client, namespace: &str, identity: String) -> (Self, Leadership) {
+    pub(crate) fn new(client: Client, namespace: &str, identity: String, metrics: Arc<Metrics>) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(Instant::now());
-        (Self { api: Api::namespaced(client, namespace), identity, until }, Leadership(receiver))
+        (Self { api: Api::namespaced(client, namespace), identity, metrics, until }, Leadership(receiver))
     }
 
     /// Waits until the Lease is ours and nobody else can still write.
@@ -103,7 +109,9 @@ impl Keeper {
     /// The Lease counts from when the request was sent, not from when the answer came.
     async fn write(&self, request: impl Future<Output = Result<Lease, kube::Error>>) -> Result<Lease, kube::Error> {
         let sent = Instant::now();
-        let lease = limited(request).await?;
+        let answer = limited(request).await;
+        self.metrics.renewed(&answer);
+        let lease = answer?;
         self.until.send_replace(sent + Duration::from_secs(LEASE_SECONDS.unsigned_abs().into()));
         Ok(lease)
     }

@@ -8,7 +8,8 @@
 //! | observe | watches; from them and a fresh list of Jobs, the World |
 //! | act | one write for each action of a plan |
 //! | run | wait, observe, plan, act |
-//! | http, metrics | /healthz, /readyz, /metrics |
+//! | http_server, metrics | /healthz, /readyz, /metrics |
+//! | telemetry | the log, and spans to a collector |
 mod act;
 mod args;
 mod client;
@@ -19,22 +20,22 @@ mod metrics;
 mod nodes;
 mod observe;
 mod run;
+mod telemetry;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::Args;
+use crate::{args::Args, telemetry::Telemetry};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    args.init_logging();
-    match Box::pin(run::run(args)).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
+    let telemetry = Telemetry::start(&args);
+    let result = Box::pin(run::run(args)).await;
+    if let Err(error) = &result {
+        tracing::error!("{error:#}");
     }
+    telemetry.end().await;
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -18,6 +18,7 @@ use kube::{
         watcher,
     },
 };
+use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
@@ -27,7 +28,10 @@ use shim_core::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-use crate::nodes::{self, News, Nodes};
+use crate::{
+    metrics::Metrics,
+    nodes::{self, News, Nodes},
+};
 
 /// A list that takes longer is not worth waiting for; the next pass asks again.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
@@ -51,6 +55,7 @@ impl Observer {
         client: &Client,
         namespace: &str,
         changed: &Arc<Notify>,
+        metrics: &Metrics,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (shims, shim_writer) = reflector::store();
         let (nodes, feed) = nodes::cache();
@@ -59,12 +64,17 @@ impl Observer {
         let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
         let jobs: Api<PartialObjectMeta<Job>> = Api::namespaced(client.clone(), namespace);
         let recorded: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+        let errors = |kind| metrics.watch_errors(kind);
+        let shims_read = watch::<Shim>(client).reflect(shim_writer);
+        let nodes_read = watch::<LeanNode>(client).modify(slim);
+        let classes_read = watch::<RuntimeClass>(client).reflect(class_writer);
+        let revisions_read = watcher(recorded, ours.clone()).default_backoff().reflect(revision_writer);
         let watches = futures::future::join5(
-            follow(watch::<Shim>(client).reflect(shim_writer), changed.clone(), always),
-            follow(watch::<LeanNode>(client).modify(slim), changed.clone(), move |event| feed.take(event)),
-            follow(watch::<RuntimeClass>(client).reflect(class_writer), changed.clone(), always),
-            follow(watcher(recorded, ours.clone()).default_backoff().reflect(revision_writer), changed.clone(), always),
-            follow(watcher(jobs, ours).default_backoff(), changed.clone(), always),
+            follow(shims_read, changed.clone(), errors("Shim"), always),
+            follow(nodes_read, changed.clone(), errors("Node"), move |event| feed.take(event)),
+            follow(classes_read, changed.clone(), errors("RuntimeClass"), always),
+            follow(revisions_read, changed.clone(), errors("ControllerRevision"), always),
+            follow(watcher(jobs, ours).default_backoff(), changed.clone(), errors("Job"), always),
         );
         let observer = Self {
             jobs: Api::namespaced(client.clone(), namespace),
@@ -168,12 +178,15 @@ fn slim(node: &mut LeanNode) {
 }
 
 /// Passes on what could change a plan.
-async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, mut news: M)
+async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, errors: Counter, mut news: M)
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
     M: FnMut(&watcher::Event<K>) -> News,
 {
-    let stream = stream.inspect_err(|error| tracing::warn!("a watch was broken off and is taken up again: {error}"));
+    let stream = stream.inspect_err(|error| {
+        errors.inc();
+        tracing::warn!("a watch was broken off and is taken up again: {error}");
+    });
     let mut stream = std::pin::pin!(stream);
     while let Some(event) = stream.next().await {
         if event.is_ok_and(|event| news(&event) == News::Some) {

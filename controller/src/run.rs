@@ -1,9 +1,5 @@
 //! The loop: wait, observe, plan, act.
-use std::{
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -15,6 +11,7 @@ use tokio::{
     time::{interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::{
     act::Actor,
@@ -22,7 +19,9 @@ use crate::{
     client,
     http_server::{self, Health},
     lease::Keeper,
+    metrics::{Metrics, Pass},
     observe::Observer,
+    telemetry::spans,
 };
 
 /// A pass follows the last one no sooner: events that come together are answered together.
@@ -34,12 +33,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM, or until the Lease is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let client = client::connect().await?;
-    let health = Arc::new(Health::new());
+    let metrics = Arc::new(Metrics::new());
+    let client = client::connect(&metrics).await?;
+    let health = Arc::new(Health::new(metrics.clone()));
     let changed = Arc::new(Notify::new());
     let stop = CancellationToken::new();
-    let (observer, watches) = Observer::start(&client, &args.namespace, &changed);
-    let (keeper, leadership) = Keeper::new(client.clone(), &args.namespace, identity(&args));
+    let (observer, watches) = Observer::start(&client, &args.namespace, &changed, &metrics);
+    let (keeper, leadership) = Keeper::new(client.clone(), &args.namespace, identity(&args), metrics.clone());
     let actor = Actor::new(&client, args.settings(), leadership, stop.clone());
     let leader = Leader { observer, actor, keeper, health: health.clone(), changed, stop: stop.clone() };
     // Whatever ends first ends the process: a controller without its Lease, its watches or its probes is worse than none.
@@ -99,13 +99,12 @@ impl Leader {
 
 async fn passes(observer: &mut Observer, actor: &Actor, health: &Health, changed: &Notify, stop: &CancellationToken) {
     while !stop.is_cancelled() {
-        let started = Instant::now();
         let wait = pass(observer, actor, health).await.unwrap_or_else(|error| {
+            health.metrics.passed(Pass::Failed);
             tracing::warn!("a pass failed and is repeated: {error:#}");
             AGAIN
         });
         health.beat();
-        health.metrics.passed(started.elapsed());
         let rest = async {
             sleep(PACE).await;
             tokio::select! {
@@ -118,13 +117,20 @@ async fn passes(observer: &mut Observer, actor: &Actor, health: &Health, changed
 }
 
 /// One pass; returns after what time to look again if nothing happens before.
+#[tracing::instrument(skip_all, fields(actions, otel.status_code, otel.status_description))]
 async fn pass(observer: &mut Observer, actor: &Actor, health: &Health) -> anyhow::Result<Duration> {
-    let world = observer.world().await.context("the cluster can't be observed")?;
-    let plan = plan::plan(&world);
-    let complete = actor.act(&world, &plan, observer, &health.metrics).await;
+    let metrics = &health.metrics;
+    let world = metrics.phase("observe", observer.world()).await.inspect_err(spans::failed);
+    let world = world.context("the cluster can't be observed")?;
+    metrics.saw(&world);
+    let plan = metrics.phase("plan", async { plan::plan(&world) }).await;
+    Span::current().record("actions", plan.actions.len());
+    let complete = metrics.phase("act", actor.act(&world, &plan, observer, metrics)).await;
     if !complete {
+        metrics.passed(Pass::Incomplete);
         return Ok(AGAIN);
     }
+    metrics.passed(Pass::Complete);
     let until = plan.wake_at.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
     Ok(until.map_or(RESYNC, |until| until.min(RESYNC)))
 }

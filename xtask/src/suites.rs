@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use shim_cluster::{Paths, Reporter, build, down, install_packages};
+use shim_cluster::{Paths, Reporter, build, down, install_packages, unpack_package};
 use shim_e2e::{cargo, target_dir};
 
 /// A part of the tests.
@@ -27,9 +27,12 @@ pub(crate) enum Suite {
     Cluster,
     /// The plugin against the real kubectl and kubeconfigs
     Cli,
+    /// Metrics, alerts and dashboard against promtool, spans against a collector
+    Monitoring,
 }
 
-const ALL: [Suite; 6] = [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Node, Suite::Cluster];
+const ALL: [Suite; 7] =
+    [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Monitoring, Suite::Node, Suite::Cluster];
 
 /// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,7 @@ impl Suite {
             }
             Self::Sim => cargo_test(&["--test", "rollout"], &["--nocapture"], &[]),
             Self::Cli => cargo_test(&["--test", "cli", "--test", "connect", "--test", "views"], &[], &[]),
+            Self::Monitoring => monitoring(report),
             Self::Node => node(report),
             Self::Cluster => cluster(report),
         }
@@ -107,6 +111,13 @@ fn path_with_cargo_deny(report: &Reporter) -> Result<OsString> {
         })?;
     }
     Ok(path)
+}
+
+fn monitoring(report: &Reporter) -> Result<Totals> {
+    let package = target_dir().join("tools/prometheus");
+    unpack_package("prometheus", &package, report)?;
+    let promtool = package.join("usr/bin/promtool").to_string_lossy().into_owned();
+    cargo_test(&["--test", "monitoring"], &[], &[("SHIM_TEST_PROMTOOL", &promtool)])
 }
 
 fn node(report: &Reporter) -> Result<Totals> {

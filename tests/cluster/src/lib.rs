@@ -78,7 +78,7 @@ pub use command::CommandFailed;
 pub use control_plane::Part;
 pub use images::Images;
 pub use node::Node;
-pub use packages::install_packages;
+pub use packages::{install_packages, unpack_package};
 pub use paths::Paths;
 pub use pins::{Containerd, PACKAGES};
 pub use plan::{BUSYBOX_IMAGE, Controllers};

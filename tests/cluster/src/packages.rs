@@ -1,6 +1,9 @@
 //! The Debian packages that this machine needs.
 
-use anyhow::Result;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 
 use crate::command::Cmd;
 use crate::pins::PACKAGES;
@@ -17,6 +20,28 @@ pub fn install_packages(report: &Reporter) -> Result<()> {
         apt().arg("update").run()?;
         apt().args(["install", "--yes", "--no-install-recommends"]).args(&missing).run()?;
         Ok(())
+    })
+}
+
+/// Unpacks a Debian package into a folder, once, without installing it: none of its services starts. Needs apt.
+pub fn unpack_package(package: &str, folder: &Path, report: &Reporter) -> Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    report.step(&format!("unpacking the Debian package {package}"), || {
+        // An unpacking that was broken off must not be taken for a whole one.
+        let half = folder.with_extension("half");
+        if half.exists() {
+            fs::remove_dir_all(&half)?;
+        }
+        fs::create_dir_all(&half)?;
+        let apt = || Cmd::new("apt-get").arg("-q").hide_hosts().dir(&half);
+        apt().arg("update").run()?;
+        apt().args(["download", package]).run()?;
+        let archive = fs::read_dir(&half)?.next().context("apt-get download left no file")??.path();
+        Cmd::new("dpkg-deb").arg("-x").args([&archive, &half]).run()?;
+        fs::remove_file(archive)?;
+        Ok(fs::rename(&half, folder)?)
     })
 }
 
