@@ -6,7 +6,7 @@ use crate::{
     revision::{Fate, Record},
     status::nodes,
     task::Task,
-    world::World,
+    world::{JobView, World},
 };
 
 /// What an Event is about.
@@ -43,18 +43,10 @@ pub struct Notice {
 /// What there is to say of a write, once it is accepted.
 pub fn notices(world: &World, action: &Action) -> Vec<Notice> {
     match action {
-        Action::Record(job, report) => {
-            let failures = report.outcomes.iter().filter_map(|(shim, outcome)| match outcome {
-                Outcome::Failed(failure) => Some((shim, failure)),
-                Outcome::Done { .. } | Outcome::InUse { .. } => None,
-            });
-            task_of(world, job).map_or_else(Vec::new, |task| of_failures(task, failures))
-        }
-        Action::Note(job, failure) => task_of(world, job)
-            .map_or_else(Vec::new, |task| of_failures(task, task.ops.keys().map(|shim| (shim, failure)))),
-        Action::Delete(job) => {
-            task_of(world, job).and_then(|task| of_lost_node(world, job, task)).into_iter().collect()
-        }
+        Action::Record(job, _) => find(world, job).map_or_else(Vec::new, of_report),
+        Action::Delete(job) => find(world, job).map_or_else(Vec::new, |job| of_end(world, job)),
+        Action::Note(job, why) => find(world, job)
+            .map_or_else(Vec::new, |job| of_failures(&job.task, job.task.ops.keys().map(|shim| (shim, why)))),
         Action::Revise(revision) => {
             let by = if revision.author.is_empty() { String::new() } else { format!(", by {}", revision.author) };
             let message = format!("revision {}: {}{by}", revision.number, revision.inputs.version);
@@ -65,8 +57,28 @@ pub fn notices(world: &World, action: &Action) -> Vec<Notice> {
     }
 }
 
-fn task_of<'w>(world: &'w World, job: &JobRef) -> Option<&'w Task> {
-    world.jobs.iter().find(|found| found.uid == job.uid).map(|found| &found.task)
+fn find<'w>(world: &'w World, job: &JobRef) -> Option<&'w JobView> {
+    world.jobs.iter().find(|found| found.uid == job.uid)
+}
+
+/// The failures of a Job that has not told them yet: with its report, or when it goes.
+fn of_report(job: &JobView) -> Vec<Notice> {
+    let untold = job.finished().filter(|finished| !finished.recorded);
+    let outcomes = untold.into_iter().flat_map(|finished| &finished.report.outcomes);
+    let failures = outcomes.filter_map(|(shim, outcome)| match outcome {
+        Outcome::Failed(failure) => Some((shim, failure)),
+        Outcome::Done { .. } | Outcome::InUse { .. } => None,
+    });
+    of_failures(&job.task, failures)
+}
+
+fn of_end(world: &World, job: &JobView) -> Vec<Notice> {
+    let is_there = world.nodes.iter().any(|node| node.name == job.task.node && job.is_for(node));
+    if is_there {
+        return of_report(job);
+    }
+    let message = format!("{} is gone; its Job {} is not needed any more", job.task.node, job.name);
+    job.task.ops.keys().map(|shim| of_shim(shim, Tone::Normal, "NodeGone", message.clone())).collect()
 }
 
 fn of_shim(shim: &ShimName, tone: Tone, reason: &str, message: String) -> Notice {
@@ -91,13 +103,6 @@ fn of_failures<'a>(task: &Task, failures: impl Iterator<Item = (&'a ShimName, &'
         [of_shim(shim, Tone::Warning, reason, format!("{node}: {text}")), on_node]
     });
     both.collect()
-}
-
-fn of_lost_node(world: &World, job: &JobRef, task: &Task) -> Option<Notice> {
-    let is_there = world.nodes.iter().any(|node| node.name == task.node && node.uid == task.node_uid);
-    let shim = task.ops.keys().next().filter(|_| !is_there)?;
-    let message = format!("{} is gone; its Job {} is not needed any more", task.node, job.name);
-    Some(of_shim(shim, Tone::Normal, "NodeGone", message))
 }
 
 fn of_fate(shim: &ShimName, number: i64, record: &Record) -> Option<Notice> {

@@ -178,6 +178,8 @@ word_enum! {
         HandlerLost,
         /// The node has lost what was verified on it: somebody has changed files or configuration.
         Drifted,
+        /// The node serves another build than was known.
+        BuildMismatch,
         /// A throw-away sandbox did not start with the handler.
         SandboxFailed,
         /// Another installer holds the lock on this node.

@@ -185,6 +185,7 @@ impl Actor {
         let Action::Mark(write) = action else { return };
         match timeout(WRITE_DEADLINE, self.nodes.get(write.node.as_str())).await {
             Ok(Ok(node)) => observer.wrote(&node),
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => observer.lost(&write.node),
             Ok(Err(error)) => tracing::warn!(node = %write.node, "can't be read again: {error}"),
             Err(_) => tracing::warn!(node = %write.node, "can't be read again: no answer in time"),
         }

@@ -19,11 +19,14 @@ struct Seen {
 
 impl Seen {
     fn read(node: &LeanNode) -> Option<Self> {
-        // Resource versions grow with every write; comparing them as numbers is allowed since Kubernetes 1.35, and etcd
-        // has always made them so.
-        let version = node.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default();
-        Some(Self { view: Arc::new(NodeView::read(node)?), version })
+        Some(Self { view: Arc::new(NodeView::read(node)?), version: version(node) })
     }
+}
+
+/// Resource versions grow with every write; comparing them as numbers is allowed since Kubernetes 1.35, and etcd has
+/// always made them so.
+fn version(node: &LeanNode) -> u64 {
+    node.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +34,8 @@ struct Cache {
     nodes: BTreeMap<String, Seen>,
     /// A list that is not complete yet.
     coming: BTreeMap<String, Seen>,
+    /// The latest write that the watch has told of.
+    version: u64,
 }
 
 /// Whether an event could change a plan.
@@ -55,13 +60,18 @@ pub(crate) struct Nodes {
     full: watch::Receiver<bool>,
     /// What we wrote, until the cache has caught up.
     written: HashMap<String, Seen>,
+    /// Uids of what was not there any more when we asked, until the cache has caught up.
+    gone: HashMap<String, String>,
 }
 
 /// A cache, empty.
 pub(crate) fn cache() -> (Nodes, Feed) {
     let cache = Arc::new(Mutex::new(Cache::default()));
     let (sender, receiver) = watch::channel(false);
-    (Nodes { cache: cache.clone(), full: receiver, written: HashMap::new() }, Feed { cache, full: sender })
+    (
+        Nodes { cache: cache.clone(), full: receiver, written: HashMap::new(), gone: HashMap::new() },
+        Feed { cache, full: sender },
+    )
 }
 
 fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
@@ -72,6 +82,9 @@ impl Feed {
     /// Takes an event of the watch.
     pub(crate) fn take(&self, event: &Event<LeanNode>) -> News {
         let mut cache = lock(&self.cache);
+        if let Event::Apply(node) | Event::InitApply(node) | Event::Delete(node) = event {
+            cache.version = cache.version.max(version(node));
+        }
         match event {
             Event::Init => cache.coming.clear(),
             Event::InitApply(node) => {
@@ -119,13 +132,25 @@ impl Nodes {
         self.written.extend(Seen::read(node).map(|seen| (node.name_any(), seen)));
     }
 
+    /// Remembers that a Node is not there any more.
+    pub(crate) fn lost(&mut self, name: &str) {
+        self.written.remove(name);
+        let cached = lock(&self.cache).nodes.get(name).map(|seen| seen.view.uid.clone());
+        self.gone.extend(cached.map(|uid| (name.to_owned(), uid)));
+    }
+
     /// All Nodes, by name.
     pub(crate) fn views(&mut self) -> Vec<Arc<NodeView>> {
         let cache = lock(&self.cache);
-        // What the cache does not show any more was deleted; what it shows in a later version is newer than ours.
-        self.written.retain(|name, written| cache.nodes.get(name).is_some_and(|seen| seen.version < written.version));
-        let view = |(name, seen): (&String, &Seen)| self.written.get(name).unwrap_or(seen).view.clone();
-        cache.nodes.iter().map(view).collect()
+        // Until the watch has told of all writes up to ours, what it shows or does not show is older.
+        self.written.retain(|name, written| {
+            cache.version < written.version || cache.nodes.get(name).is_some_and(|seen| seen.version < written.version)
+        });
+        self.gone.retain(|name, uid| cache.nodes.get(name).is_some_and(|seen| seen.view.uid == *uid));
+        let there = cache.nodes.iter().filter(|(name, _)| !self.gone.contains_key(*name));
+        let mut nodes: BTreeMap<_, _> = there.map(|(name, seen)| (name, &seen.view)).collect();
+        nodes.extend(self.written.iter().map(|(name, written)| (name, &written.view)));
+        nodes.into_values().cloned().collect()
     }
 }
 
@@ -188,6 +213,16 @@ mod tests {
         nodes.wrote(&node("new", 5, "b"));
         assert_eq!(labels(&mut nodes), ["b"]);
         feed.take(&Event::Delete(node("old", 4, "a")));
+        assert_eq!(labels(&mut nodes), ["b"], "the new one is not gone with the old one");
+        feed.take(&Event::Delete(node("new", 6, "b")));
         assert!(nodes.views().is_empty());
+        nodes.wrote(&node("third", 7, "c"));
+        nodes.lost("n");
+        assert!(nodes.views().is_empty());
+        feed.take(&Event::Apply(node("fourth", 8, "d")));
+        nodes.lost("n");
+        assert!(nodes.views().is_empty(), "the cache does not know yet");
+        feed.take(&Event::Apply(node("fifth", 9, "e")));
+        assert_eq!(labels(&mut nodes), ["e"]);
     }
 }

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
     job::JOB_NAME_LABEL,
-    names::{GROUP, MANAGED_BY_LABEL, MANAGER},
+    names::{GROUP, MANAGED_BY_LABEL, MANAGER, NodeName},
     world::{LeanNode, Objects, World},
 };
 use tokio::{sync::Notify, time::timeout};
@@ -112,6 +112,11 @@ impl Observer {
     /// Remembers a Node as the API server has just told it.
     pub(crate) fn wrote(&mut self, node: &LeanNode) {
         self.nodes.wrote(node);
+    }
+
+    /// Forgets a Node that is not there any more.
+    pub(crate) fn lost(&mut self, name: &NodeName) {
+        self.nodes.lost(name.as_str());
     }
 
     /// The World: Jobs from a fresh list, since a stale one overruns budgets; the rest from caches.

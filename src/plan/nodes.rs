@@ -214,7 +214,7 @@ impl<'w> Planner<'_, 'w> {
         // Who has a place still needs it to be within the budget, which may have shrunk.
         let taken = under_way.jobs + if placed { 0 } else { under_way.trials };
         let room = taken < side.budget();
-        let open = word.is_some() || self.gate_is_open(side, node, op);
+        let open = word.is_some() || Self::gate_is_open(side, node, op);
         let proven = !side.is_current(node, op) || self.may_try(side, placed);
         (room && open && proven).then_some(Permit { tries: word.map(|word| word.tries), placed })
     }
@@ -224,20 +224,19 @@ impl<'w> Planner<'_, 'w> {
     }
 
     /// Whether something may be begun on a node that has not been tried with it.
-    fn gate_is_open(&self, side: &Side<'w>, node: &NodeView, op: &Op) -> bool {
+    fn gate_is_open(side: &Side<'w>, node: &NodeView, op: &Op) -> bool {
         let has_it = || served(&side.shim.name, node).map(|ready| &ready.build) == op.build();
         match side.gate() {
             Gate::Paused => false,
             // A repair of what the node has is nothing new.
             Gate::Stopped => !side.is_current(node, op) || has_it(),
-            // A node with nothing to serve gets what is proven, as long as there are others to try it on.
-            Gate::Canary => !side.is_current(node, op) || has_it() || !self.has_fallback(side, node),
+            // A node with nothing to serve is no canary as long as there are others: it needs what is proven.
+            Gate::Canary => {
+                let is_new = served(&side.shim.name, node).is_none();
+                !side.is_current(node, op) || has_it() || !is_new || side.tally.older == 0
+            }
             Gate::Open => true,
         }
-    }
-
-    fn has_fallback(&self, side: &Side<'w>, node: &NodeView) -> bool {
-        self.board.fallback(side, node, self.board.stand(&side.shim.name, &node.name)).is_some()
     }
 
     /// Whether the current revision is on record, and the canary has room.
@@ -291,9 +290,8 @@ fn record_failed(name: &ShimName, op: &Op, reason: Reason, marks: &mut Marks) {
     match (op, reason) {
         // Pods would fail here: none may come until it is repaired.
         (Op::Check(_), Reason::Drifted) => *mark = Mark::Claimed,
-        (Op::Check(_), _) => {}
-        // An upgrade that ended without a word may have come to its end: pods go on, and the build in force is not known.
-        (_, Reason::NoResult | Reason::PodNotStarted) => {
+        // Pods go on, and the build in force is not known: an upgrade that ended without a word may have come to its end.
+        (Op::Check(_), Reason::BuildMismatch) | (Op::Install(_), Reason::NoResult | Reason::PodNotStarted) => {
             if let Mark::Ready(ready) = mark {
                 ready.build = Build::unknown();
             }

@@ -1,4 +1,6 @@
 //! Installer Pods: they start, touch the machine, and end in all the ways in which a Pod can end.
+use std::collections::BTreeMap;
+
 use shim_core::{
     job::{Finished, Start},
     names::{MachineId, ShimName},
@@ -127,12 +129,11 @@ pub fn touch(cluster: &mut Cluster, job: &Job) {
 fn end(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, job: &Job, story: &mut Story) {
     let Some(machine) = machine_of(cluster, job.task()) else { return end_silently(cluster, rng, job, story) };
     let fates: Vec<_> = job.task().ops.iter().map(|(shim, op)| (shim.clone(), fate(rng, luck, op))).collect();
-    let drifted: Vec<_> = job
+    let losses: BTreeMap<_, _> = job
         .task()
         .ops
         .iter()
-        .filter(|(shim, op)| has_drifted(&cluster.machines[&machine], shim, op))
-        .map(|(shim, _)| shim.clone())
+        .filter_map(|(shim, op)| Some((shim.clone(), loss(&cluster.machines[&machine], shim, op)?)))
         .collect();
     for (shim, fate) in &fates {
         apply(cluster, rng, &machine, job, shim, *fate);
@@ -140,7 +141,7 @@ fn end(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, job: &Job, story: &mut 
     // Some failures are of the kind that no second try can overcome.
     let reason = if rng.chance(50) { Reason::SandboxFailed } else { Reason::ChecksumMismatch };
     let outcome = |shim: &ShimName| match fates.iter().find(|(name, _)| name == shim).unwrap().1 {
-        Fate::Done if drifted.contains(shim) => failed(Step::Verify, Reason::Drifted),
+        Fate::Done if losses.contains_key(shim) => failed(Step::Verify, losses[shim]),
         Fate::Done => Outcome::Done { disrupted: 0 },
         Fate::InUse => Outcome::InUse { pods: 1 },
         Fate::Failed | Fate::Killed => failed(Step::Verify, reason),
@@ -149,11 +150,13 @@ fn end(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, job: &Job, story: &mut 
 }
 
 /// What a check finds out.
-fn has_drifted(disk: &Disk, shim: &ShimName, op: &Op) -> bool {
-    let Op::Check(check) = op else { return false };
-    !disk
-        .get(shim)
-        .is_some_and(|found| found.state == DiskState::Verified && found.build.as_ref() == Some(&check.build))
+fn loss(disk: &Disk, shim: &ShimName, op: &Op) -> Option<Reason> {
+    let Op::Check(check) = op else { return None };
+    match disk.get(shim) {
+        Some(found) if found.state == DiskState::Verified && found.build.as_ref() == Some(&check.build) => None,
+        Some(found) if found.state == DiskState::Verified => Some(Reason::BuildMismatch),
+        _ => Some(Reason::Drifted),
+    }
 }
 
 fn fate(rng: &mut Rng, luck: Luck, op: &Op) -> Fate {

@@ -26,7 +26,8 @@ const LAG: i64 = 20;
 struct Written {
     /// Version of the Nodes that has it.
     at: usize,
-    node: NodeView,
+    /// None: it was not there any more.
+    node: Option<NodeView>,
 }
 
 /// A watch that delivers as late as it may.
@@ -117,9 +118,8 @@ impl Views {
 
     /// The API server has answered with this Node.
     pub fn wrote(&mut self, cluster: &Cluster, name: &NodeName) {
-        if let Some(node) = cluster.nodes.get(name).cloned() {
-            self.written.insert(name.clone(), Written { at: cluster.nodes.head(), node });
-        }
+        let node = cluster.nodes.get(name).cloned();
+        self.written.insert(name.clone(), Written { at: cluster.nodes.head(), node });
     }
 
     /// The World of the next pass.
@@ -128,7 +128,7 @@ impl Views {
         World {
             revisions: revisions_of(&shims, cluster.revisions.at(self.revisions)),
             shims,
-            nodes: cluster.nodes.at(self.nodes).map(|node| Arc::new(self.overlaid(node.clone()))).collect(),
+            nodes: self.nodes_of(cluster),
             runtime_classes: cluster.classes.at(self.classes).cloned().collect(),
             jobs: cluster.job_views(),
             occupied: cluster.strays.iter().map(|stray| stray.task().node.clone()).collect(),
@@ -136,18 +136,29 @@ impl Views {
         }
     }
 
+    fn nodes_of(&self, cluster: &Cluster) -> Vec<Arc<NodeView>> {
+        let cached = cluster.nodes.at(self.nodes).map(|node| (node.name.clone(), self.overlaid(node.clone())));
+        let mut nodes: BTreeMap<_, _> = cached.collect();
+        for (name, written) in &self.written {
+            match &written.node {
+                Some(node) => drop(nodes.entry(name.clone()).or_insert_with(|| node.clone())),
+                None => drop(nodes.remove(name)),
+            }
+        }
+        nodes.into_values().map(Arc::new).collect()
+    }
+
     fn overlaid(&self, mut node: NodeView) -> NodeView {
-        let Some(written) = self.written.get(&node.name) else { return node };
+        let Some(written) = self.written.get(&node.name).and_then(|written| written.node.as_ref()) else { return node };
         // Another one has come under the name, and the cache does not show it yet.
-        if written.node.uid != node.uid {
-            return written.node.clone();
+        if written.uid != node.uid {
+            return written.clone();
         }
         let is_ours = |key: &String| key.starts_with(GROUP);
-        node.annotation.clone_from(&written.node.annotation);
+        node.annotation.clone_from(&written.annotation);
         node.marks = mark::parse(node.annotation.as_deref());
         node.labels.retain(|key, _| !is_ours(key));
-        node.labels
-            .extend(written.node.labels.iter().filter(|(key, _)| is_ours(key)).map(|(k, v)| (k.clone(), v.clone())));
+        node.labels.extend(written.labels.iter().filter(|(key, _)| is_ours(key)).map(|(k, v)| (k.clone(), v.clone())));
         node
     }
 }

@@ -6,7 +6,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use shim_core::{
-    api::{FetchStrategy, RuntimeClassSpec, ShimStatus},
+    api::{FetchStrategy, HttpArtifact, RuntimeClassSpec, ShimStatus},
     job::{Finished, Start, job_name},
     mark::{self, Mark, Ready},
     names::{Build, ShimName},
@@ -15,7 +15,7 @@ use shim_core::{
     revision::{Fate, Inputs, Record, RevisionView},
     runtime_class::runtime_class_for,
     task::{self, Install, Op, Task},
-    world::{Artifact, Artifacts, JobView, Life, NodeView, Phase, ShimView, Source, SpecView, World, place},
+    world::{Artifact, JobView, Life, NodeView, Phase, ShimView, Source, SpecView, World, place},
 };
 
 use crate::setting::AT_ONCE;
@@ -32,13 +32,13 @@ pub fn seconds_ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
-pub fn build(number: u32) -> Build {
-    format!("{number:012}").parse().unwrap()
+/// The build that a Shim's handler makes of an artifact.
+pub fn build(shim: &str, number: u32) -> Build {
+    artifact(shim, number).build
 }
 
-pub fn artifact(number: u32) -> Artifact {
-    let sha256 = format!("{number:064}").parse().unwrap();
-    Artifact { location: format!("https://example.org/{number}"), sha256, build: build(number) }
+pub fn artifact(shim: &str, number: u32) -> Artifact {
+    source(shim, number).artifact("amd64").unwrap().clone()
 }
 
 pub fn name(text: &str) -> ShimName {
@@ -47,23 +47,24 @@ pub fn name(text: &str) -> ShimName {
 
 /// What a spec says of a build; what it means is `source`.
 pub fn inputs(number: u32) -> Inputs {
+    let artifact = HttpArtifact { location: format!("https://example.org/{number}"), sha256: format!("{number:064}") };
     Inputs {
         version: format!("v{number}"),
-        fetch_strategy: FetchStrategy::default(),
+        fetch_strategy: FetchStrategy { anon_http: Some(artifact), ..FetchStrategy::default() },
         binary: None,
         containerd_runtime_options: None,
     }
 }
 
-pub fn source(number: u32) -> Source {
-    Source { artifacts: Artifacts::One(artifact(number)), binary: None, options: None }
+pub fn source(shim: &str, number: u32) -> Source {
+    Source::read(&inputs(number), &shim.parse().unwrap()).unwrap()
 }
 
 /// A Shim that has been there for a while and asks for build 1 on all nodes at once.
 pub fn shim(text: &str) -> ShimView {
     let spec = SpecView {
         inputs: inputs(1),
-        source: source(1),
+        source: source(text, 1),
         selector: BTreeMap::new(),
         tolerations: Vec::new(),
         handler: text.parse().unwrap(),
@@ -96,7 +97,7 @@ pub fn with(mut shim: ShimView, change: impl FnOnce(&mut SpecView)) -> ShimView 
 }
 
 pub fn asking_for(text: &str, number: u32) -> ShimView {
-    with(shim(text), |spec| (spec.inputs, spec.source) = (inputs(number), source(number)))
+    with(shim(text), |spec| (spec.inputs, spec.source) = (inputs(number), source(text, number)))
 }
 
 /// `shim`, selecting none of our nodes.
@@ -141,7 +142,7 @@ pub fn marked(mut node: NodeView, shim: &str, mark: Mark) -> NodeView {
 /// `node` with a build that was verified an hour ago.
 pub fn ready(node: NodeView, shim: &str, number: u32) -> NodeView {
     let mark = Mark::Ready(Ready {
-        build: build(number),
+        build: if number == 0 { Build::unknown() } else { build(shim, number) },
         machine: node.machine.clone().unwrap(),
         since: seconds_ago(3600),
         disrupted: 0,
@@ -191,7 +192,7 @@ pub fn one(node: NodeView) -> World {
 }
 
 pub fn install(shim: &str, number: u32) -> (ShimName, Op) {
-    let Artifact { location, sha256, build } = artifact(number);
+    let Artifact { location, sha256, build } = artifact(shim, number);
     let handler = shim.parse().unwrap();
     (name(shim), Op::Install(Install { build, location, sha256, binary: None, handler, options: None }))
 }
@@ -271,7 +272,7 @@ fn marks(write: &MarkWrite) -> String {
     let word = |mark: &Mark| match mark {
         Mark::Claimed => "claimed".to_owned(),
         Mark::Removing => "removing".to_owned(),
-        Mark::Ready(ready) => format!("ready {}", ready.build.as_str().trim_start_matches('0')),
+        Mark::Ready(ready) => format!("ready {}", number_of(&ready.build)),
     };
     let marks = mark::parse(write.new.as_deref()).unwrap();
     let marks: Vec<_> = marks.iter().map(|(shim, mark)| format!("{shim} {}", word(mark))).collect();
@@ -279,11 +280,18 @@ fn marks(write: &MarkWrite) -> String {
 }
 
 fn ops(task: &Task) -> String {
-    let short = |build: &Build| build.as_str().trim_start_matches('0').to_owned();
     let op = |(shim, op): (&ShimName, &Op)| match op {
-        Op::Install(install) => format!(" {shim}+{}", short(&install.build)),
-        Op::Check(check) => format!(" {shim}?{}", short(&check.build)),
+        Op::Install(install) => format!(" {shim}+{}", number_of(&install.build)),
+        Op::Check(check) => format!(" {shim}?{}", number_of(&check.build)),
         Op::Remove => format!(" {shim}-"),
     };
     task.ops.iter().map(op).collect()
+}
+
+/// The number of a build of one of our Shims; nothing of one that is not known.
+fn number_of(found: &Build) -> String {
+    let all = ["a", "b", "c", "d"].into_iter().flat_map(|shim| (1..10).map(move |number| (shim, number)));
+    all.into_iter()
+        .find(|(shim, number)| build(shim, *number) == *found)
+        .map_or_else(String::new, |(_, n)| n.to_string())
 }

@@ -1,4 +1,5 @@
 //! The rules of planner and status, one by one, on small Worlds.
+mod brakes;
 mod fixture;
 mod results;
 mod shims;

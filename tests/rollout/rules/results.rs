@@ -17,7 +17,8 @@ fn a_success_is_recorded_first_and_its_job_forgotten_next() {
     let mut world = one(fresh);
     world.jobs = vec![job.clone()];
     assert_eq!(deeds(&world), ["n1 marks a ready 1"]);
-    let told = Ready { build: build(1), machine: "machine-n1".parse().unwrap(), since: seconds_ago(5), disrupted: 0 };
+    let told =
+        Ready { build: build("a", 1), machine: "machine-n1".parse().unwrap(), since: seconds_ago(5), disrupted: 0 };
     world.nodes = vec![Arc::new(marked(node("n1"), "a", Mark::Ready(told)))];
     assert_eq!(deeds(&world), ["delete job-n1"]);
 }
@@ -121,7 +122,7 @@ fn a_success_beside_a_failure_is_recorded_and_only_the_failure_kept() {
     Arc::make_mut(&mut world.nodes[0]).marks.as_mut().unwrap().insert(
         name("a"),
         Mark::Ready(Ready {
-            build: build(1),
+            build: build("a", 1),
             machine: "machine-n1".parse().unwrap(),
             since: seconds_ago(5),
             disrupted: 0,

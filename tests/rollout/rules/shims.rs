@@ -113,7 +113,7 @@ fn a_node_whose_annotation_is_newer_than_us_is_left_alone_and_holds_the_shim() {
 
 #[test]
 fn a_node_that_can_not_be_served_is_skipped_and_keeps_what_it_has() {
-    let platforms = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact(2))]));
+    let platforms = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact("a", 2))]));
     let picky = with(shim("a"), |spec| spec.source.artifacts = platforms);
     let taint = Taint { key: "gpu".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let changes: [fn(&mut NodeView, Taint); 5] = [

@@ -160,7 +160,7 @@ fn a_removal_that_waits_for_pods_says_how_many_and_when_it_asks_again() {
 #[test]
 fn a_skipped_node_says_why() {
     let picky = with(shim("a"), |spec| {
-        spec.source.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact(1))]))
+        spec.source.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact("a", 1))]))
     });
     let cases = [
         (NodeView { os: "windows".to_owned(), ..node("n1") }, "NotLinux"),
@@ -178,7 +178,7 @@ fn a_skipped_node_says_why() {
 
 #[test]
 fn pods_that_a_restart_ended_are_told() {
-    let told = Ready { build: build(1), machine: "machine-n1".parse().unwrap(), since: now(), disrupted: 2 };
+    let told = Ready { build: build("a", 1), machine: "machine-n1".parse().unwrap(), since: now(), disrupted: 2 };
     let world = world(vec![shim("a")], vec![marked(node("n1"), "a", Mark::Ready(told))]);
     assert_eq!(status(&world).pods_disrupted, 2);
 }

@@ -67,7 +67,7 @@ fn a_check_finds_what_is_lost_and_changes_nothing() {
             run(&node, &task([add("spin", GOOD)]));
             let before = node.tree();
             assert_words(&run(&node, &task([look("spin", GOOD)])), &[("spin", "done 0")]);
-            assert_words(&run(&node, &task([look("spin", "another")])), &[("spin", "Verify Drifted")]);
+            assert_words(&run(&node, &task([look("spin", "another")])), &[("spin", "Verify BuildMismatch")]);
             assert_eq!((node.tree(), node.restarts()), (before, 1), "{version} {config:?}");
             lose(&node);
             assert_words(&run(&node, &task([look("spin", GOOD)])), &[("spin", "Verify Drifted")]);
