@@ -82,7 +82,7 @@ impl Keeper {
                 Ok(None) => {}
                 Err(error) => tracing::warn!("the Lease can't be asked for: {error}"),
             }
-            sleep(seen.as_ref().map_or(ASK_EVERY, pause)).await;
+            sleep(seen.as_ref().map_or(ASK_EVERY, |seen| pause(&seen.lease, seen.at.elapsed()))).await;
         }
     }
 
@@ -177,8 +177,8 @@ impl Keeper {
 }
 
 /// Until it is worth asking again: the end of a Lease is not slept over.
-fn pause(seen: &Seen) -> Duration {
-    let left = term(&seen.lease).saturating_sub(seen.at.elapsed());
+fn pause(lease: &Lease, age: Duration) -> Duration {
+    let left = term(lease).saturating_sub(age);
     if left.is_zero() { ASK_EVERY } else { ASK_EVERY.min(left + Duration::from_millis(1)) }
 }
 
@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn the_end_of_a_lease_is_not_slept_over() {
-        let seen = |ago| Seen { lease: lease(Some("a")), at: Instant::now() - Duration::from_secs(ago) };
-        assert_eq!(pause(&seen(3)), ASK_EVERY);
-        assert!(pause(&seen(14)) <= Duration::from_millis(1001));
-        assert_eq!(pause(&seen(16)), ASK_EVERY);
+        let pause_at = |age| pause(&lease(Some("a")), Duration::from_millis(age));
+        assert_eq!(pause_at(3000), ASK_EVERY);
+        assert_eq!(pause_at(14_500), Duration::from_millis(501));
+        assert_eq!(pause_at(16_000), ASK_EVERY);
     }
 
     #[test]
