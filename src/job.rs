@@ -257,7 +257,8 @@ impl JobView {
 
 fn phase(job: &Job, task: &Task, pod: Option<&Pod>) -> Phase {
     let Some(ended) = condition(job, "Complete").or_else(|| condition(job, "Failed")) else {
-        let stuck = condition(job, "FailureTarget").is_some();
+        // Every Job that fails has this condition for a moment; one whose Pod does not end has it for good.
+        let stuck = condition(job, "FailureTarget").is_some() && pod.is_some_and(|pod| !pod_ended(pod));
         return if stuck { Phase::Stuck } else { Phase::Running };
     };
     // A Job under deletion may still have a Pod.
@@ -387,4 +388,30 @@ pub fn occupied(jobs: &[Job], pods: &[Pod], read: &[JobView]) -> BTreeSet<NodeNa
 fn pod_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Job whose one Pod is in this phase, and which has this condition.
+    fn read(condition: &str, pod: &str) -> Phase {
+        let task = json!({"format": 1, "node": "n", "nodeUid": "u", "machineId": "m", "serial": 1, "ops": {}});
+        let job = json!({
+            "metadata": {"name": "j", "uid": "j", "annotations": {TASK_ANNOTATION: task.to_string()}},
+            "status": {"conditions": [{"type": condition, "status": "True"}]},
+        });
+        let pod = json!({"metadata": {"labels": {JOB_NAME_LABEL: "j"}}, "status": {"phase": pod}});
+        let pods = [serde_json::from_value(pod).unwrap()];
+        JobView::read(&serde_json::from_value(job).unwrap(), &pods, &BTreeMap::new()).unwrap().phase
+    }
+
+    #[test]
+    fn a_job_that_is_about_to_fail_is_stuck_only_as_long_as_its_pod_does_not_end() {
+        assert_eq!(read("FailureTarget", "Running"), Phase::Stuck);
+        assert_eq!(read("FailureTarget", "Failed"), Phase::Running);
+        assert!(matches!(read("Failed", "Failed"), Phase::Finished(_)));
+    }
 }

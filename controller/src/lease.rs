@@ -88,7 +88,7 @@ impl Keeper {
                 Ok(None) => {}
                 Err(error) => tracing::warn!("the Lease can't be asked for: {error}"),
             }
-            sleep(ASK_EVERY).await;
+            sleep(seen.as_ref().map_or(ASK_EVERY, |seen| pause(&seen.lease, seen.at.elapsed()))).await;
         }
     }
 
@@ -184,14 +184,24 @@ impl Keeper {
     }
 }
 
+/// Until it is worth asking again: the end of a Lease is not slept over.
+fn pause(lease: &Lease, age: Duration) -> Duration {
+    let left = term(lease).saturating_sub(age);
+    if left.is_zero() { ASK_EVERY } else { ASK_EVERY.min(left + Duration::from_millis(1)) }
+}
+
+fn term(lease: &Lease) -> Duration {
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or(LEASE_SECONDS);
+    Duration::from_secs(seconds.unsigned_abs().into())
+}
+
 /// `age`: how long the record has been seen unchanged.
 fn judge(lease: &Lease, age: Duration) -> Verdict {
-    let spec = lease.spec.clone().unwrap_or_default();
-    if spec.holder_identity.unwrap_or_default().is_empty() {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    if holder.unwrap_or_default().is_empty() {
         return Verdict::Take(Taken::Free);
     }
-    let seconds = spec.lease_duration_seconds.unwrap_or(LEASE_SECONDS).unsigned_abs();
-    if age > Duration::from_secs(seconds.into()) { Verdict::Take(Taken::Expired) } else { Verdict::Wait }
+    if age > term(lease) { Verdict::Take(Taken::Expired) } else { Verdict::Wait }
 }
 
 /// A request that hangs must not outlive the Lease.
@@ -223,6 +233,14 @@ mod tests {
     fn a_holder_is_waited_for_as_long_as_its_record_says() {
         assert_eq!(judge(&lease(Some("a")), Duration::from_secs(15)), Verdict::Wait);
         assert_eq!(judge(&lease(Some("a")), Duration::from_secs(16)), Verdict::Take(Taken::Expired));
+    }
+
+    #[test]
+    fn the_end_of_a_lease_is_not_slept_over() {
+        let pause_at = |age| pause(&lease(Some("a")), Duration::from_millis(age));
+        assert_eq!(pause_at(3000), ASK_EVERY);
+        assert_eq!(pause_at(14_500), Duration::from_millis(501));
+        assert_eq!(pause_at(16_000), ASK_EVERY);
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl Observer {
     /// The World: Jobs from a fresh list, since a stale one overruns budgets; the rest from caches.
     pub(crate) async fn world(&mut self) -> anyhow::Result<World> {
         let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-        let lists = futures::future::try_join(self.jobs.list(&ours), self.pods.list(&ours));
+        // One after the other: a Job that has ended must not meet its Pod as it was before, without a result.
+        let lists = async { Ok::<_, kube::Error>((self.jobs.list(&ours).await?, self.pods.list(&ours).await?)) };
         let (jobs, pods) = timeout(LIST_DEADLINE, lists).await??;
         let refusals = self.refusals(&jobs.items, &pods.items).await;
         let objects = Objects {

@@ -182,6 +182,9 @@ fn fetching() -> Vec<Case> {
 fn rollout() -> Vec<Case> {
     let strategy = "/spec/rolloutStrategy";
     let max_update = |value: Value| json!({"rolling": {"maxUpdate": value}});
+    let recreate = "type recreate takes all nodes at once: rolling and canary must not be set with it";
+    let canary = "canary must be a number or a percentage from 0% to 100%";
+    let failures = "maxFailures must be a number of at least 1 or a percentage from 1% to 100%";
     let budget = "maxUpdate must be a number of at least 1 or a percentage from 1% to 100%";
     vec![
         case("a budget of 0", strategy, max_update(json!(0)), budget),
@@ -189,16 +192,14 @@ fn rollout() -> Vec<Case> {
         case("a budget of 0%", strategy, max_update(json!("0%")), budget),
         case("a budget of 101%", strategy, max_update(json!("101%")), budget),
         case("a budget in words", strategy, max_update(json!("some")), budget),
-        case("recreate", strategy, json!({"type": "recreate"}), "type recreate is not supported yet"),
+        case("recreate with a budget", strategy, json!({"type": "recreate", "rolling": {}}), recreate),
+        case("recreate with a canary", strategy, json!({"type": "recreate", "canary": 0}), recreate),
         case("an unknown type", strategy, json!({"type": "fast"}), "type must be rolling"),
-        case("a canary", strategy, json!({"canary": 1}), "canary is not supported yet"),
-        case("maxFailures", strategy, json!({"maxFailures": 1}), "maxFailures is not supported yet"),
-        case(
-            "revisionHistoryLimit",
-            "/spec/revisionHistoryLimit",
-            json!(3),
-            "revisionHistoryLimit is not supported yet",
-        ),
+        case("a negative canary", strategy, json!({"canary": -1}), canary),
+        case("a canary of 101%", strategy, json!({"canary": "101%"}), canary),
+        case("no failures at all", strategy, json!({"maxFailures": 0}), failures),
+        case("failures in words", strategy, json!({"maxFailures": "few"}), failures),
+        case("a long history", "/spec/revisionHistoryLimit", json!(101), "revisionHistoryLimit must be from 0 to 100"),
     ]
 }
 

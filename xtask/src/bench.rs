@@ -129,8 +129,8 @@ fn writes(lab: &Lab) -> Result<()> {
 }
 
 fn memory(lab: &Lab) -> Result<()> {
-    let (node, pid) = lab.controller()?;
-    let status = node.run(&["cat", &format!("/proc/{pid}/status")])?;
+    let leader = lab.leader()?;
+    let status = leader.node.run(&["cat", &format!("/proc/{}/status", leader.pid)])?;
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     println!("| RSS of the controller, 4 nodes | {} |", rss.trim());
     Ok(())

@@ -128,9 +128,9 @@ fn node(report: &Reporter) -> Result<Totals> {
     cargo_test(&["--test", "containerd"], &[], &[("SHIM_TEST_CONTAINERD_DIR", &cache)])
 }
 
-/// The tests share one cluster, so they run one after the other.
+/// The tests share one cluster, so they run one after the other; each is named when it begins.
 fn cluster(report: &Reporter) -> Result<Totals> {
-    let totals = cargo_test(&["--test", "cluster"], &["--test-threads=1", "--nocapture"], &[]);
+    let totals = cargo_test(&["--test", "cluster"], &["--test-threads=1", "--nocapture", "--format=pretty"], &[]);
     down(&Paths::of_this_workspace(), report)?;
     totals
 }

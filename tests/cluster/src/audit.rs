@@ -1,5 +1,6 @@
 //! The API server's audit log, read: who wrote what, and how often.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -39,6 +40,8 @@ pub struct Event {
     pub name: String,
     /// For instance `system:serviceaccount:NAMESPACE:NAME` or `system:node:NAME`.
     pub user: String,
+    /// The pod that a service account's token was made for; empty for others.
+    pub pod: String,
     /// The client program's own name for itself.
     pub user_agent: String,
     /// HTTP status.
@@ -128,6 +131,15 @@ struct Line {
 struct User {
     #[serde(default)]
     username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    fn pod(&self) -> String {
+        let names = self.extra.get("authentication.kubernetes.io/pod-name");
+        names.and_then(|names| names.first()).cloned().unwrap_or_default()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -156,6 +168,7 @@ impl From<Line> for Event {
             subresource: object.subresource,
             namespace: object.namespace,
             name: object.name,
+            pod: line.user.pod(),
             user: line.user.username,
             user_agent: line.user_agent,
             code: line.response_status.code,
@@ -184,6 +197,14 @@ mod tests {
         assert_eq!((event.user.as_str(), event.name.as_str(), event.code), ("system:node:node-1", "node-1", 200));
         assert_eq!(event.time.subsec_microsecond(), 123_456);
         assert!(event.request.is_some());
+    }
+
+    #[test]
+    fn two_pods_of_one_account_are_told_apart() {
+        let user =
+            r#"{"username":"system:serviceaccount:ns:sa","extra":{"authentication.kubernetes.io/pod-name":["sa-1"]}}"#;
+        let (events, _) = parse(format!("{}\n", READY.replace(r#"{"username":"admin"}"#, user)).as_bytes()).unwrap();
+        assert_eq!((events[0].user.as_str(), events[0].pod.as_str()), ("system:serviceaccount:ns:sa", "sa-1"));
     }
 
     #[test]

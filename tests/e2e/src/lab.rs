@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use shim_cluster::{Cluster, FileServer, Node, Paths, Reporter, UpOptions, install_packages, up};
+use shim_cluster::{Cluster, FileServer, Paths, Reporter, UpOptions, install_packages, up};
 
 use crate::{
     Artifacts, Product, Profile, ShimManifest, image_context, product,
@@ -19,6 +19,9 @@ use crate::{
 
 /// A rollout on four nodes takes about 10 s; a busy machine gets more time.
 pub const ROLLOUT: Duration = Duration::from_secs(120);
+
+/// Label of the installer's Jobs and their pods.
+const INSTALLERS: &str = "app.kubernetes.io/managed-by=shim-controller";
 
 /// The cluster, the product's image in its registry, a Wasm image, and a server for artifacts.
 #[derive(Debug)]
@@ -106,6 +109,16 @@ impl Lab {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
+    /// The pods of the installer's Jobs.
+    pub fn installers(&self) -> Result<Vec<Value>> {
+        self.list(&["pods", "-n", "shim-system", "-l", INSTALLERS])
+    }
+
+    /// The installer's Jobs.
+    pub fn jobs(&self) -> Result<Vec<Value>> {
+        self.list(&["jobs", "-n", "shim-system", "-l", INSTALLERS])
+    }
+
     /// Applies manifests.
     pub fn apply(&self, manifests: &str) -> Result<()> {
         self.cluster.kubectl_with(&["apply", "-f", "-"], manifests).map(drop)
@@ -157,15 +170,6 @@ impl Lab {
     /// How often containerd was started on each node.
     pub fn starts(&self) -> Result<BTreeMap<String, usize>> {
         self.cluster.nodes().iter().map(|node| Ok((node.name().to_owned(), node.containerd_starts()?))).collect()
-    }
-
-    /// The controller's process: its node, and its process id there.
-    pub fn controller(&self) -> Result<(Node, String)> {
-        let pods = self.list(&["pods", "-n", "shim-system", "-l", "app.kubernetes.io/name=shim-controller"])?;
-        let node = pods.first().and_then(|pod| pod["spec"]["nodeName"].as_str()).context("no controller runs")?;
-        let node = self.cluster.node(node)?;
-        let pid = node.run(&["pgrep", "-x", "shim-controller"])?.trim().to_owned();
-        Ok((node, pid))
     }
 
     /// Waits for the phase of a pod.

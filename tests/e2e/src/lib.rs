@@ -5,12 +5,14 @@
 mod artifacts;
 mod build;
 mod lab;
+mod leader;
 mod manifest;
 mod tool;
 
 pub use artifacts::{Artifact, Artifacts, Packing};
 pub use build::{Product, Profile, image_context, product, wasmi_shim};
 pub use lab::{Answer, Lab, ROLLOUT};
+pub use leader::{CutOff, Leader};
 pub use manifest::{ShimManifest, wasm_pod};
 pub use shim_cluster::{Paths, Reporter};
 pub use tool::{cargo, target_dir, workspace};

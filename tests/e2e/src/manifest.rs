@@ -8,7 +8,7 @@ use crate::Artifact;
 pub struct ShimManifest(Value);
 
 impl ShimManifest {
-    /// A Shim for every node, all at once.
+    /// A Shim for every node, all at once, that nothing stops.
     pub fn new(name: &str, version: &str, artifact: &Artifact) -> Self {
         Self(json!({
             "apiVersion": "shim.dev/v1alpha1", "kind": "Shim",
@@ -17,7 +17,7 @@ impl ShimManifest {
                 "version": version,
                 "fetchStrategy": {"anonHttp": {"location": artifact.url, "sha256": artifact.sha256}},
                 "runtimeClass": {"name": name},
-                "rolloutStrategy": {"type": "rolling", "rolling": {"maxUpdate": "100%"}},
+                "rolloutStrategy": {"rolling": {"maxUpdate": "100%"}, "canary": 0, "maxFailures": "100%"},
             }
         }))
     }
@@ -33,6 +33,27 @@ impl ShimManifest {
     #[must_use]
     pub fn at_a_time(mut self, count: usize) -> Self {
         self.0["spec"]["rolloutStrategy"]["rolling"]["maxUpdate"] = json!(count);
+        self
+    }
+
+    /// That many nodes must succeed before the others start.
+    #[must_use]
+    pub fn canary(mut self, count: usize) -> Self {
+        self.0["spec"]["rolloutStrategy"]["canary"] = json!(count);
+        self
+    }
+
+    /// That many failed nodes stop it.
+    #[must_use]
+    pub fn max_failures(mut self, count: usize) -> Self {
+        self.0["spec"]["rolloutStrategy"]["maxFailures"] = json!(count);
+        self
+    }
+
+    /// The handler in containerd's configuration has another name than the Shim.
+    #[must_use]
+    pub fn handler(mut self, handler: &str) -> Self {
+        self.0["spec"]["runtimeClass"]["handler"] = json!(handler);
         self
     }
 

@@ -2,9 +2,15 @@
 //! with every node as it was.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
 mod api;
+mod brakes;
+mod conflicts;
+mod drift;
 mod failures;
+mod leadership;
 mod lifecycle;
 mod nodes;
+mod requests;
 mod restarts;
 mod robustness;
+mod starts;
 mod support;

@@ -1,11 +1,13 @@
 //! How often containerd is restarted, whom that hurts, and what it costs the API server.
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use shim_cluster::audit::{Access, Event};
 use shim_e2e::{Packing, ShimManifest};
 
-use crate::support::{Session, session};
+use crate::{
+    requests::Requests,
+    support::{Session, session},
+};
 
 fn restarts(before: &BTreeMap<String, usize>, session: &Session) -> Result<Vec<usize>> {
     let now = session.starts()?;
@@ -72,39 +74,11 @@ fn the_budget_holds_and_a_rollout_costs_at_most_four_writes_a_node() -> Result<(
     for (version, number, most) in [("v1", 1, 4), ("v2", 2, 3)] {
         let start = audit.end()?;
         session.roll_out(&shim(version, number)?)?;
-        let (events, _) = audit.since(start)?;
-        let writes = events.iter().filter(|event| {
-            event.user.ends_with(":shim-controller")
-                && event.access() == Access::Write
-                && matches!(event.resource.as_str(), "nodes" | "jobs")
-        });
-        let writes = writes.count();
+        let requests = Requests::since(&session, start)?;
+        let writes = requests.writes().filter(|event| matches!(event.resource.as_str(), "nodes" | "jobs")).count();
         ensure!(writes <= 4 * most, "{version}: {writes} writes on 4 nodes");
         println!("{version}: {} writes a node", f64::from(u32::try_from(writes)?) / 4.0);
-        ensure!(most_at_once(&events) == 2, "{version}: {} nodes at once", most_at_once(&events));
+        ensure!(requests.most_jobs_at_once() == 2, "{version}: {} nodes at once", requests.most_jobs_at_once());
     }
     session.remove_and_compare(&["wasmi"])
-}
-
-/// Unfinished Jobs at the same time: from their creation by the controller to the condition that ends them.
-fn most_at_once(events: &[Event]) -> usize {
-    let mut events: Vec<_> = events.iter().filter(|event| event.resource == "jobs").collect();
-    events.sort_by_key(|event| event.time);
-    let (mut unfinished, mut most) = (BTreeSet::new(), 0);
-    for event in events {
-        if event.verb == "create" && event.code == 201 {
-            unfinished
-                .insert(event.request.as_ref().and_then(|job| job["metadata"]["name"].as_str()).unwrap_or_default());
-        } else if event.subresource == "status" && has_ended(event) {
-            unfinished.remove(event.name.as_str());
-        }
-        most = most.max(unfinished.len());
-    }
-    most
-}
-
-fn has_ended(event: &Event) -> bool {
-    let conditions = event.request.as_ref().map(|job| &job["status"]["conditions"]);
-    let ended = |condition: &serde_json::Value| ["Complete", "Failed"].iter().any(|kind| condition["type"] == *kind);
-    conditions.and_then(|conditions| conditions.as_array()).is_some_and(|conditions| conditions.iter().any(ended))
 }

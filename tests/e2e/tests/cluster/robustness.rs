@@ -1,34 +1,8 @@
-//! The controller dies and comes back; the installation is made twice and taken away.
+//! The installation is made twice and taken away, and may do no more than it needs.
 use anyhow::{Context, Result, ensure};
 use shim_e2e::{Packing, ShimManifest};
 
-use crate::support::{ROLLOUT, Session, session};
-
-/// Kills the controller's process in its node, as a crash would.
-fn kill_controller(session: &Session) -> Result<()> {
-    let (node, pid) = session.controller()?;
-    node.run(&["kill", "-9", &pid]).map(drop)
-}
-
-#[test]
-fn a_controller_killed_in_mid_rollout_ends_in_the_same_state() -> Result<()> {
-    let session = session();
-    let artifact = session.artifacts()?.build(1, Packing::TarGz)?;
-    session.apply(&ShimManifest::new("wasmi", "v1", &artifact).at_a_time(1).text())?;
-    let ready = |count: usize| {
-        session.wait(&format!("{count} ready nodes"), ROLLOUT, || {
-            let nodes = session.list(&["nodes", "-l", "shim.dev/wasmi=ready"])?;
-            Ok((nodes.len() >= count).then_some(()))
-        })
-    };
-    ready(1)?;
-    kill_controller(&session)?;
-    ready(2)?;
-    kill_controller(&session)?;
-    session.wait_ready("wasmi")?;
-    session.hello_everywhere("wasmi")?;
-    session.remove_and_compare(&["wasmi"])
-}
+use crate::support::{ROLLOUT, session};
 
 #[test]
 fn init_is_harmless_twice_and_teardown_refuses_while_shims_exist() -> Result<()> {

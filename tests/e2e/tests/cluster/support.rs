@@ -4,7 +4,7 @@ use std::{
     fs,
     path::Path,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
@@ -18,10 +18,11 @@ static LAB: OnceLock<Mutex<Lab>> = OnceLock::new();
 pub(crate) struct Session {
     lab: MutexGuard<'static, Lab>,
     before: BTreeMap<String, Files>,
+    started: Instant,
 }
 
 /// Path → content, of everything on a node that the installer may touch.
-type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// Takes the laboratory; the controller runs and there is no Shim.
 pub(crate) fn session() -> Session {
@@ -32,13 +33,19 @@ pub(crate) fn session() -> Session {
     lab.init().expect("kubectl shim init failed");
     clear(&lab).expect("what an earlier test left can't be cleared");
     let before = snapshot(&lab).expect("the nodes can't be read");
-    Session { lab, before }
+    Session { lab, before, started: Instant::now() }
 }
 
 impl std::ops::Deref for Session {
     type Target = Lab;
     fn deref(&self) -> &Lab {
         &self.lab
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        println!("took {} s", self.started.elapsed().as_secs());
     }
 }
 
