@@ -27,9 +27,11 @@ pub(crate) enum Suite {
     Cluster,
     /// The plugin against the real kubectl and kubeconfigs
     Cli,
+    /// The controller among fake nodes
+    Scale,
 }
 
-const ALL: [Suite; 6] = [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Node, Suite::Cluster];
+const ALL: [Suite; 7] = [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Node, Suite::Cluster, Suite::Scale];
 
 /// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,7 @@ impl Suite {
             Self::Cli => cargo_test(&["--test", "cli", "--test", "connect", "--test", "views"], &[], &[]),
             Self::Node => node(report),
             Self::Cluster => cluster(report),
+            Self::Scale => cargo_test(&["--test", "scale"], &["--nocapture"], &[]),
         }
     }
 }

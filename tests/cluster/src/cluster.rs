@@ -261,7 +261,8 @@ impl Cluster {
             self.launch(part)?;
         }
         control_plane::wait_for_api(&self.paths)?;
-        let mut rest = [Part::ControllerManager, Part::Scheduler, Part::Kwok].into_iter().filter(|&part| self.has(part));
+        let mut rest =
+            [Part::ControllerManager, Part::Scheduler, Part::Kwok].into_iter().filter(|&part| self.has(part));
         rest.try_for_each(|part| self.launch(part))
     }
 

@@ -1,6 +1,5 @@
 //! A program beside the cluster, in a network namespace of its own: all that it sends and receives is its own.
 
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::images::busybox;
 use crate::kubeconfig;
 use crate::network;
 use crate::paths::Paths;
-use crate::plan::{API_PORT, GATEWAY, GUEST, GUEST_ADDRESS};
+use crate::plan::{API_PORT, GATEWAY, GUEST};
 use crate::process::{Identity, Life, Processes};
 use crate::record::Record;
 use crate::wait::until;
@@ -37,11 +36,6 @@ impl Guest {
         Ok(Self { paths: paths.clone() })
     }
 
-    /// The guest's address in the cluster's network.
-    pub fn address(&self) -> Ipv4Addr {
-        GUEST_ADDRESS
-    }
-
     /// Writes a kubeconfig with a bearer token for the guest's program; its path.
     pub fn kubeconfig(&self, token: &str) -> Result<PathBuf> {
         let file = self.paths.run().join("guest.kubeconfig");
@@ -52,7 +46,7 @@ impl Guest {
 
     /// Starts the guest's program, which must not run; its process id.
     pub fn start(&self, program: &Path, args: &[&str], env: &[(&str, &Path)]) -> Result<u32> {
-        ensure!(self.process().is_none(), "the guest's program runs already");
+        ensure!(process().is_none(), "the guest's program runs already");
         let cmd = env.iter().fold(Cmd::inside(GUEST, program), |cmd, (name, value)| cmd.env(name, value));
         let pid = cmd.args(args).dir(&self.paths.run()).start(&self.log())?;
         processes().record(GUEST, pid)?;
@@ -61,8 +55,10 @@ impl Guest {
 
     /// The process id of the guest's program; an error if it has ended.
     pub fn pid(&self) -> Result<u32> {
-        let process = self.process();
-        process.map(|it| it.pid).with_context(|| format!("the guest's program ended, its log: {}", self.log().display()))
+        let process = process();
+        process
+            .map(|it| it.pid)
+            .with_context(|| format!("the guest's program ended, its log: {}", self.log().display()))
     }
 
     /// What the guest's program answers to a GET of this path on its own loopback.
@@ -73,7 +69,7 @@ impl Guest {
 
     /// Asks the guest's program to end, and waits until it has.
     pub fn stop(&self) -> Result<()> {
-        let Some(process) = self.process() else { return Ok(()) };
+        let Some(process) = process() else { return Ok(()) };
         process.signal(Signal::TERM);
         until("the end of the guest's program", END_LIMIT, || Ok((process.life() == Life::Ended).then_some(())))?;
         processes().forget(GUEST);
@@ -84,10 +80,10 @@ impl Guest {
     pub fn log(&self) -> PathBuf {
         self.paths.log("guest")
     }
+}
 
-    fn process(&self) -> Option<Identity> {
-        processes().get(GUEST).filter(|process| process.life() == Life::Running)
-    }
+fn process() -> Option<Identity> {
+    processes().get(GUEST).filter(|process| process.life() == Life::Running)
 }
 
 fn processes() -> Processes {
