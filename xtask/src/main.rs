@@ -66,3 +66,15 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn no_two_arguments_are_in_each_others_way() {
+        Cli::command().debug_assert();
+    }
+}

@@ -91,9 +91,8 @@ pub fn up(paths: &Paths, options: &UpOptions, report: &Reporter) -> Result<Clust
         report.step("clearing away the cluster that was here", || clear(&record, &paths.run()))?;
     }
     build_for(kind, paths, report)?;
-    let title = format!("booting a control plane and {} nodes", wanted.plan.nodes.len());
     report
-        .step(&title, || wanted.boot(&record))
+        .step(&wanted.plan.title(), || wanted.boot(&record))
         .with_context(|| format!("logs are in {}", paths.run().join("log").display()))?;
     Ok(wanted)
 }

@@ -101,6 +101,16 @@ pub(crate) struct ClusterPlan {
     pub(crate) controllers: Controllers,
 }
 
+impl ClusterPlan {
+    /// What is done when it is booted, for people.
+    pub(crate) fn title(&self) -> String {
+        match &self.fake {
+            Some(fake) => format!("booting a control plane for {} fake nodes", fake.count),
+            None => format!("booting a control plane and {} nodes", self.nodes.len()),
+        }
+    }
+}
+
 /// The nodes of a cluster: `lines` repeated until there are `count`.
 pub(crate) fn plan(count: usize, lines: &[Containerd]) -> Result<Vec<NodePlan>> {
     if count > MOST_NODES || (count > 0 && lines.is_empty()) {

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     #[arg(value_enum)]
     what: Vec<Bench>,
     #[command(flatten)]
-    scale: scale::Options,
+    scale: scale::Setting,
 }
 
 /// A measurement.

@@ -9,7 +9,7 @@ use shim_e2e::{Reporter, cargo, target_dir, workspace};
 /// Of `scale`
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of scale")]
-pub(super) struct Options {
+pub(super) struct Setting {
     /// Number of fake nodes
     #[arg(long, default_value_t = 1000)]
     nodes: usize,
@@ -24,14 +24,14 @@ pub(super) struct Options {
     plot: bool,
 }
 
-pub(super) fn run(options: &Options, report: &Reporter) -> Result<()> {
+pub(super) fn run(setting: &Setting, report: &Reporter) -> Result<()> {
     report.step("building the benchmark of scale", || {
         cargo(".", &["build", "--quiet", "--workspace", "--bin", "shim-scale"])
     })?;
     let mut command = Command::new(target_dir().join("debug/shim-scale"));
-    let (nodes, idle) = (options.nodes.to_string(), options.idle.to_string());
-    command.args(["--nodes", &nodes, "--max-update", &options.max_update, "--idle", &idle]);
-    if options.plot {
+    let (nodes, idle) = (setting.nodes.to_string(), setting.idle.to_string());
+    command.args(["--nodes", &nodes, "--max-update", &setting.max_update, "--idle", &idle]);
+    if setting.plot {
         command.arg("--plot").arg(workspace().join("docs/scale.svg"));
     }
     ensure!(command.status()?.success(), "the benchmark of scale failed, see above");
