@@ -36,11 +36,7 @@ enum Task {
     /// Run the planner's simulator
     Sim(sim::Options),
     /// Measure what docs/benchmarks.md says
-    Bench {
-        /// What to measure; nothing means all
-        #[arg(value_enum)]
-        what: Vec<bench::Bench>,
-    },
+    Bench(bench::Options),
     /// Make the release archives, the krew manifest and the image's folder under target/dist
     Dist(dist::Options),
     /// Write the generated files in deploy/
@@ -58,7 +54,7 @@ fn main() -> ExitCode {
         Task::Test { what } => suites::run(&what, &report),
         Task::Cluster(task) => cluster::run(&task, &report),
         Task::Sim(options) => sim::run(&options),
-        Task::Bench { what } => bench::run(&what, &report),
+        Task::Bench(options) => bench::run(&options, &report),
         Task::Dist(options) => dist::run(&options, &report),
         Task::Generate { check } => generate::run(check),
     };
@@ -68,5 +64,17 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn no_two_arguments_are_in_each_others_way() {
+        Cli::command().debug_assert();
     }
 }

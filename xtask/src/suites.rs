@@ -29,10 +29,20 @@ pub(crate) enum Suite {
     Cli,
     /// Metrics, alerts and dashboard against promtool, spans against a collector
     Monitoring,
+    /// The controller among fake nodes
+    Scale,
 }
 
-const ALL: [Suite; 7] =
-    [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Monitoring, Suite::Node, Suite::Cluster];
+const ALL: [Suite; 8] = [
+    Suite::Lint,
+    Suite::Unit,
+    Suite::Sim,
+    Suite::Cli,
+    Suite::Monitoring,
+    Suite::Node,
+    Suite::Cluster,
+    Suite::Scale,
+];
 
 /// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +85,7 @@ impl Suite {
             Self::Monitoring => monitoring(report),
             Self::Node => node(report),
             Self::Cluster => cluster(report),
+            Self::Scale => cargo_test(&["--test", "scale"], &["--nocapture"], &[]),
         }
     }
 }

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::audit::AuditLog;
-use crate::build::{Freshness, build, freshness};
+use crate::build::{Freshness, Kind, build_for, freshness};
 use crate::clear::{clear, leftovers};
 use crate::control_plane::{self, Part};
+use crate::guest::Guest;
 use crate::images::{self, Images};
 use crate::node::Node;
 use crate::paths::Paths;
 use crate::pins::Containerd;
-use crate::plan::{ClusterPlan, Controllers, plan};
+use crate::plan::{ClusterPlan, Controllers, FakeNodes, plan};
 use crate::process::Life;
 use crate::record::Record;
 use crate::report::Reporter;
@@ -33,6 +34,8 @@ pub struct UpOptions {
     pub nodes: usize,
     /// What containerd they run; repeated if there are more nodes.
     pub containerd: Vec<Containerd>,
+    /// In place of nodes: objects that the caller creates, with kwok for their kubelets.
+    pub fake: Option<FakeNodes>,
     /// How fast its controller manager works.
     pub controllers: Controllers,
     /// What to do with a cluster of the same shape that runs already.
@@ -53,6 +56,7 @@ impl Default for UpOptions {
         Self {
             nodes: 4,
             containerd: Containerd::ALL.to_vec(),
+            fake: None,
             controllers: Controllers::Default,
             running: Running::Keep,
         }
@@ -70,13 +74,15 @@ pub struct Cluster {
 /// Clears away first what an earlier cluster, of any checkout, left here.
 pub fn up(paths: &Paths, options: &UpOptions, report: &Reporter) -> Result<Cluster> {
     prerequisites::check(paths, options.nodes, report)?;
+    ensure!(options.nodes == 0 || options.fake.is_none(), "kwok would play the kubelets of real nodes too");
     let nodes = plan(options.nodes, &options.containerd)?;
-    let plan = ClusterPlan { nodes, controllers: options.controllers };
+    let plan = ClusterPlan { nodes, fake: options.fake.clone(), controllers: options.controllers };
+    let kind = if plan.fake.is_some() { Kind::Fake } else { Kind::Real };
     let wanted = Cluster { paths: paths.clone(), plan };
     let record = Record::well_known();
     let _lock = record.lock(report)?;
     // Nodes stand on what is built: nothing of it may be replaced below a running one.
-    let fresh = freshness(paths) == Freshness::Fresh;
+    let fresh = freshness(kind, paths) == Freshness::Fresh;
     if fresh && options.running == Running::Keep && wanted.life(&record) == Life::Running {
         report.say("the cluster runs already");
         return Ok(wanted);
@@ -84,10 +90,9 @@ pub fn up(paths: &Paths, options: &UpOptions, report: &Reporter) -> Result<Clust
     if record.run().is_some() || !leftovers(&record, &paths.run())?.is_empty() {
         report.step("clearing away the cluster that was here", || clear(&record, &paths.run()))?;
     }
-    build(paths, report)?;
-    let title = format!("booting a control plane and {} nodes", wanted.plan.nodes.len());
+    build_for(kind, paths, report)?;
     report
-        .step(&title, || wanted.boot(&record))
+        .step(&wanted.plan.title(), || wanted.boot(&record))
         .with_context(|| format!("logs are in {}", paths.run().join("log").display()))?;
     Ok(wanted)
 }
@@ -160,6 +165,18 @@ impl Cluster {
         FileServer::start(&self.paths, dir.into())
     }
 
+    /// A place for one program beside the cluster, under an address of its own: made now, and gone with the cluster.
+    pub fn guest(&self) -> Result<Guest> {
+        Guest::make(&self.paths)
+    }
+
+    /// Starts the controller manager anew with another pace.
+    pub fn set_controllers(&mut self, controllers: Controllers) -> Result<()> {
+        self.plan.controllers = controllers;
+        fs::write(plan_file(&self.paths), serde_json::to_string(&self.plan)?)?;
+        self.restart(Part::ControllerManager)
+    }
+
     /// Ends a part at once, as a crash would.
     pub fn kill(&self, part: Part) -> Result<()> {
         control_plane::kill(part)
@@ -195,7 +212,7 @@ impl Cluster {
     }
 
     fn launch(&self, part: Part) -> Result<()> {
-        control_plane::start(&self.paths, part, self.plan.controllers)
+        control_plane::start(&self.paths, part, &self.plan)
     }
 
     fn boot(&self, record: &Record) -> Result<()> {
@@ -205,7 +222,7 @@ impl Cluster {
         fs::write(plan_file(paths), serde_json::to_string(&self.plan)?)?;
         network::make()?;
         pki::make(paths, &self.plan.nodes)?;
-        control_plane::configure(paths)?;
+        control_plane::configure(paths, &self.plan)?;
         self.start_everything()?;
         let nodes = self.nodes();
         self.wait_ready(&nodes.iter().map(Node::name).collect::<Vec<_>>())?;
@@ -227,7 +244,10 @@ impl Cluster {
         thread::scope(|scope| {
             let boot =
                 |node: &Node| node.make_disk().and_then(|()| node.launch()).with_context(|| node.name().to_owned());
-            let mut threads = vec![scope.spawn(|| self.start_control_plane()), scope.spawn(|| self.start_registry())];
+            let mut threads = vec![scope.spawn(|| self.start_control_plane())];
+            if self.has(Part::Registry) {
+                threads.push(scope.spawn(|| self.start_registry()));
+            }
             threads.extend(nodes.iter().map(|node| scope.spawn(move || boot(node))));
             threads
                 .into_iter()
@@ -240,10 +260,13 @@ impl Cluster {
             self.launch(part)?;
         }
         control_plane::wait_for_api(&self.paths)?;
-        for part in [Part::ControllerManager, Part::Scheduler] {
-            self.launch(part)?;
-        }
-        Ok(())
+        let mut rest =
+            [Part::ControllerManager, Part::Scheduler, Part::Kwok].into_iter().filter(|&part| self.has(part));
+        rest.try_for_each(|part| self.launch(part))
+    }
+
+    fn has(&self, part: Part) -> bool {
+        control_plane::parts(&self.plan).contains(&part)
     }
 
     fn start_registry(&self) -> Result<()> {
@@ -256,7 +279,7 @@ impl Cluster {
         let same = record.run().as_deref() == Some(&self.paths.run())
             && complete_file(&self.paths).exists()
             && Self::open(&self.paths).is_ok_and(|running| running.plan == self.plan);
-        let parts = || Part::ALL.iter().all(|&part| control_plane::life(part) == Life::Running);
+        let parts = || control_plane::parts(&self.plan).iter().all(|&part| control_plane::life(part) == Life::Running);
         let machines = || self.nodes().iter().all(|node| node.life() == Life::Running);
         let ready = || {
             let names = self.ready_nodes().unwrap_or_default();

@@ -16,13 +16,22 @@ pub(crate) fn write(paths: &Paths, file: &std::path::Path, address: &str, identi
 
 /// A kubeconfig whose certificates are files. JSON, which is YAML, so that paths need no care.
 pub(crate) fn text(address: &str, ca: &str, certificate: &str, key: &str) -> String {
+    for_user(address, ca, &serde_json::json!({"client-certificate": certificate, "client-key": key}))
+}
+
+/// A kubeconfig for the owner of a bearer token.
+pub(crate) fn with_token(address: &str, ca: &str, token: &str) -> String {
+    for_user(address, ca, &serde_json::json!({"token": token}))
+}
+
+fn for_user(address: &str, ca: &str, user: &serde_json::Value) -> String {
     let config = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "shim-test",
         "contexts": [{"name": "shim-test", "context": {"cluster": "shim-test", "user": "shim-test"}}],
         "clusters": [{"name": "shim-test", "cluster": {"server": format!("https://{address}"), "certificate-authority": ca}}],
-        "users": [{"name": "shim-test", "user": {"client-certificate": certificate, "client-key": key}}],
+        "users": [{"name": "shim-test", "user": user}],
     });
     format!("{config:#}\n")
 }

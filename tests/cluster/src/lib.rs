@@ -22,6 +22,9 @@
 //!   containerd 1.6, 1.7, 2.2 and 2.4 ([`Containerd`]), so every test meets all of them;
 //! - an image registry that the nodes pull from ([`Images`]), and HTTP servers for files ([`FileServer`]).
 //!
+//! In place of machines, nodes can be objects by the thousand ([`FakeNodes`]): their kubelets are then played by kwok, and there
+//! is neither scheduler nor registry. A program under test runs beside such a cluster as its [`Guest`].
+//!
 //! Everything is in network namespaces of its own: `shim-net` has the bridge with control plane, registry and file servers,
 //! each node has one. This machine's own network is not touched. People come in by a door on loopback,
 //! `kubectl --kubeconfig target/cluster/run/loopback.kubeconfig`; tests call [`Cluster::kubectl`]. Pods reach the API server
@@ -37,6 +40,7 @@
 //! | `cluster` | up, open, down: the order of things |
 //! | `control_plane`, `pki`, `network` | what is made for a cluster before its nodes |
 //! | `node` | a node's files, disk and machine |
+//! | `guest` | a program beside the cluster |
 //! | `clear`, `record`, `process` | how a cluster is found again and cleared away, also one that was killed from outside |
 //! | `cgroup` | where cgroup version 1 and 2 differ. Version 2 is written from documentation and not tried |
 //!
@@ -52,6 +56,7 @@ mod clear;
 mod cluster;
 mod command;
 mod control_plane;
+mod guest;
 mod images;
 mod kubeconfig;
 mod mounts;
@@ -76,12 +81,14 @@ pub use cgroup::CgroupMode;
 pub use cluster::{Cluster, Running, UpOptions, down, up};
 pub use command::CommandFailed;
 pub use control_plane::Part;
+pub use guest::Guest;
 pub use images::Images;
+pub use network::inside;
 pub use node::Node;
 pub use packages::{install_packages, unpack_package};
 pub use paths::Paths;
 pub use pins::{Containerd, PACKAGES};
-pub use plan::{BUSYBOX_IMAGE, Controllers};
+pub use plan::{BUSYBOX_IMAGE, Controllers, FakeNodes};
 pub use prerequisites::{Missing, check};
 pub use report::Reporter;
 pub use serve::FileServer;

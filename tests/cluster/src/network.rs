@@ -1,11 +1,17 @@
 //! Network namespaces, the bridge and the links of nodes. This machine's own network, routes and iptables are not touched.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::command::Cmd;
-use crate::plan::{API_PORT, BRIDGE, GATEWAY, NETNS, NODE_PREFIX, NodePlan, SERVICE};
+use crate::plan::{API_PORT, BRIDGE, GATEWAY, GUEST, GUEST_ADDRESS, GUEST_LINK, NETNS, NODE_PREFIX, NodePlan, SERVICE};
+
+/// A node's or guest's end of its link.
+pub(crate) const LINK: &str = "host0";
 
 /// Makes the namespace of the control plane with the bridge.
 pub(crate) fn make() -> Result<()> {
@@ -24,12 +30,25 @@ pub(crate) fn make() -> Result<()> {
 
 /// Makes a node's namespace, linked to the bridge, with a route to its pods.
 pub(crate) fn add_node(node: &NodePlan) -> Result<()> {
-    let (netns, link) = (node.machine(), node.link());
-    ip(&format!("netns add {netns}"))?;
-    ip(&format!("link add {link} netns {NETNS} type veth peer name host0 netns {netns}"))?;
-    ip_inside(&format!("link set {link} master {BRIDGE} up"))?;
+    join(&node.machine(), &node.link())?;
     // A route instead of masquerade: pods and nodes meet under their own addresses, as in a real network.
     ip_inside(&format!("route replace {} via {}", node.pods(), node.address()))
+}
+
+/// Makes the guest's namespace, with its address.
+pub(crate) fn add_guest() -> Result<()> {
+    join(GUEST, GUEST_LINK)?;
+    let ip_there = |words: &str| ip(&format!("-netns {GUEST} {words}"));
+    ip_there("link set lo up")?;
+    ip_there(&format!("addr add {GUEST_ADDRESS}/24 dev {LINK}"))?;
+    ip_there(&format!("link set {LINK} up"))
+}
+
+/// Makes a namespace that is linked to the bridge.
+fn join(netns: &str, link: &str) -> Result<()> {
+    ip(&format!("netns add {netns}"))?;
+    ip(&format!("link add {link} netns {NETNS} type veth peer name {LINK} netns {netns}"))?;
+    ip_inside(&format!("link set {link} master {BRIDGE} up"))
 }
 
 /// Removes a node's namespace, if it is there.
@@ -38,10 +57,23 @@ pub(crate) fn remove_node(machine: &str) -> Result<()> {
         return Ok(());
     }
     // A namespace frees its end of a link only some time after it is gone, and the name is taken until then.
-    if links(machine).contains("host0") {
-        ip(&format!("-netns {machine} link delete host0"))?;
+    if links(machine).contains(LINK) {
+        ip(&format!("-netns {machine} link delete {LINK}"))?;
     }
     ip(&format!("netns delete {machine}"))
+}
+
+/// Runs `work` in a thread of its own inside the control plane's namespace: what it connects to is the cluster, without a
+/// door in between. Threads that it starts are inside too.
+pub fn inside<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let enter = || -> Result<()> {
+        let file = File::open(format!("/run/netns/{NETNS}")).context("no cluster runs on this machine")?;
+        Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
+    };
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| enter().and_then(|()| work()));
+        worker.join().unwrap_or_else(|_| bail!("a thread inside the cluster's network crashed"))
+    })
 }
 
 /// Removes all namespaces of ours.

@@ -42,6 +42,11 @@ impl Paths {
         self.layer("kube").join("usr/local/bin/kube")
     }
 
+    /// The program that plays kubelets.
+    pub(crate) fn kwok(&self) -> PathBuf {
+        self.layer("kwok").join("usr/local/bin/kwok")
+    }
+
     /// Kubeconfig of the administrator, for use inside the cluster's network namespace.
     pub fn kubeconfig(&self) -> PathBuf {
         self.run().join("admin.kubeconfig")

@@ -53,6 +53,9 @@ impl Containerd {
     }
 }
 
+/// kwok, which plays the kubelets of nodes that are objects only.
+pub(crate) const KWOK: &str = "0.8.0";
+
 /// The suite of every node's root file system. Newer ones have a systemd that refuses cgroup v1, so newer containerds go over this one.
 pub(crate) const BASE_SUITE: &str = "bookworm";
 

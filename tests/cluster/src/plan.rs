@@ -26,6 +26,16 @@ pub const BUSYBOX_IMAGE: &str = "10.77.0.1:5000/busybox:1";
 
 /// More nodes than this have no addresses.
 pub(crate) const MOST_NODES: usize = 200;
+/// A guest's network namespace; it starts as those of nodes do, so that it is cleared with them.
+pub(crate) const GUEST: &str = "shim-node-guest";
+/// The bridge's end of the guest's link.
+pub(crate) const GUEST_LINK: &str = "shim-guest";
+/// A guest's address, above those of all nodes.
+pub(crate) const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 250);
+/// The lease of a kubelet.
+const LEASE_SECONDS: usize = 40;
+/// Most renewals of fake nodes' leases.
+const RENEWALS_PER_SECOND: usize = 100;
 
 /// What one node is called, where it is and what it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,11 +76,39 @@ pub enum Controllers {
     Raised,
 }
 
+/// Nodes that are objects only: the caller creates them, and kwok plays their kubelets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FakeNodes {
+    /// How many there will be.
+    pub count: usize,
+    /// kwok's configuration, YAML: the Stages that its nodes and their pods go through.
+    pub stages: String,
+}
+
+impl FakeNodes {
+    /// As a kubelet's lease, and for more than a thousand nodes longer: its renewals, four in its time, would else be more
+    /// work than everything that is measured.
+    pub(crate) fn lease_seconds(&self) -> usize {
+        LEASE_SECONDS.max(4 * self.count / RENEWALS_PER_SECOND)
+    }
+}
+
 /// All that tells one cluster from another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterPlan {
     pub(crate) nodes: Vec<NodePlan>,
+    pub(crate) fake: Option<FakeNodes>,
     pub(crate) controllers: Controllers,
+}
+
+impl ClusterPlan {
+    /// What is done when it is booted, for people.
+    pub(crate) fn title(&self) -> String {
+        match &self.fake {
+            Some(fake) => format!("booting a control plane for {} fake nodes", fake.count),
+            None => format!("booting a control plane and {} nodes", self.nodes.len()),
+        }
+    }
 }
 
 /// The nodes of a cluster: `lines` repeated until there are `count`.
@@ -114,6 +152,19 @@ mod tests {
         assert!(plan(MOST_NODES + 1, &Containerd::ALL).is_err());
         assert!(plan(1, &[]).is_err());
         assert_eq!(plan(0, &[]).unwrap(), []);
+    }
+
+    #[test]
+    fn leases_of_many_nodes_are_renewed_no_more_often_than_this_machine_can_bear() {
+        let lease = |count| FakeNodes { count, stages: String::new() }.lease_seconds();
+        assert_eq!([lease(1), lease(1000), lease(15_000)], [40, 40, 600]);
+    }
+
+    #[test]
+    fn a_guest_has_an_address_and_a_link_that_no_node_has() {
+        let nodes = plan(MOST_NODES, &[Containerd::V2_4]).unwrap();
+        assert!(nodes.iter().all(|node| node.address() != GUEST_ADDRESS && node.link() != GUEST_LINK));
+        assert!(GUEST.starts_with(NODE_PREFIX) && nodes.iter().all(|node| node.machine() != GUEST));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod cached;
 mod containerd;
 mod debian;
 mod kube;
+mod kwok;
 
 use std::path::PathBuf;
 
@@ -17,20 +18,40 @@ use crate::report::Reporter;
 pub(crate) use cached::Freshness;
 use cached::{Cache, Item};
 
-/// Builds what is missing or was built from other pins. Cold it takes about a quarter of an hour, else nothing.
-/// A cluster that runs from this checkout must not be up while something is replaced; [`crate::up`] sees to that.
-pub fn build(paths: &Paths, report: &Reporter) -> Result<()> {
-    let cache = Cache::open(paths, report)?;
-    items().iter().try_for_each(|item| cache.make(item))
+/// What a cluster's nodes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Machines.
+    Real,
+    /// Objects, whose kubelets kwok plays.
+    Fake,
 }
 
-/// Whether [`build`] has nothing to do.
-pub(crate) fn freshness(paths: &Paths) -> Freshness {
-    let all_fresh = items().iter().all(|item| item.freshness(&paths.cache()) == Freshness::Fresh);
+/// Builds what is missing or was built from other pins, for a cluster of machines. Cold it takes about a quarter of an hour, else nothing.
+/// A cluster that runs from this checkout must not be up while something is replaced; [`crate::up`] sees to that.
+pub fn build(paths: &Paths, report: &Reporter) -> Result<()> {
+    build_for(Kind::Real, paths, report)
+}
+
+pub(crate) fn build_for(kind: Kind, paths: &Paths, report: &Reporter) -> Result<()> {
+    let cache = Cache::open(paths, report)?;
+    items(kind).iter().try_for_each(|item| cache.make(item))
+}
+
+/// Whether [`build_for`] has nothing to do.
+pub(crate) fn freshness(kind: Kind, paths: &Paths) -> Freshness {
+    let all_fresh = items(kind).iter().all(|item| item.freshness(&paths.cache()) == Freshness::Fresh);
     if all_fresh { Freshness::Fresh } else { Freshness::Stale }
 }
 
-fn items() -> Vec<Item> {
+fn items(kind: Kind) -> Vec<Item> {
+    match kind {
+        Kind::Real => machines(),
+        Kind::Fake => vec![kube::item(), kwok::item()],
+    }
+}
+
+fn machines() -> Vec<Item> {
     let newer = Containerd::ALL.into_iter().filter_map(|containerd| {
         let name = containerd.layer()?;
         match containerd.source() {
@@ -65,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_layer_of_every_node_is_built() {
-        let names: Vec<String> = items().into_iter().map(|item| item.name).collect();
+        let names: Vec<String> = items(Kind::Real).into_iter().map(|item| item.name).collect();
         let paths = Paths::new("/t");
         for layer in Containerd::ALL.into_iter().flat_map(|containerd| layers(&paths, containerd)) {
             assert!(names.iter().any(|name| paths.layer(name) == layer), "{} is not built", layer.display());

@@ -1,4 +1,4 @@
-//! etcd, API server, controller manager, scheduler, the image registry, and the door for people.
+//! etcd, API server, controller manager, scheduler, the image registry, the door for people, and kwok.
 
 mod parts;
 
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::command::Cmd;
 use crate::kubeconfig;
 use crate::paths::Paths;
-use crate::plan::{API_PORT, Controllers, DOOR_PORT, GATEWAY, NETNS, REGISTRY_PORT};
+use crate::plan::{API_PORT, ClusterPlan, DOOR_PORT, GATEWAY, NETNS, REGISTRY_PORT};
 use crate::process::{Life, Processes, started_by};
 use crate::record::Record;
 use crate::text::fill;
@@ -21,14 +21,21 @@ pub use parts::Part;
 const API_LIMIT: Duration = Duration::from_secs(120);
 
 /// Writes what the parts read at their start.
-pub(crate) fn configure(paths: &Paths) -> Result<()> {
+pub(crate) fn configure(paths: &Paths, plan: &ClusterPlan) -> Result<()> {
     let inside = format!("{GATEWAY}:{API_PORT}");
     kubeconfig::write(paths, &paths.kubeconfig(), &inside, "admin")?;
     kubeconfig::write(paths, &paths.loopback_kubeconfig(), &format!("127.0.0.1:{DOOR_PORT}"), "admin")?;
     for part in ["controller-manager", "scheduler"] {
         kubeconfig::write(paths, &paths.run().join(format!("{part}.kubeconfig")), &inside, part)?;
     }
-    fs::write(paths.run().join("audit-policy.yaml"), include_str!("audit-policy.yaml"))?;
+    let policy = match &plan.fake {
+        Some(fake) => {
+            fs::write(paths.run().join("stages.yaml"), &fake.stages)?;
+            include_str!("audit-policy-fake.yaml")
+        }
+        None => include_str!("audit-policy.yaml"),
+    };
+    fs::write(paths.run().join("audit-policy.yaml"), policy)?;
     let run = paths.run().display().to_string();
     let registry =
         fill(include_str!("registry.yaml"), &[("RUN", &run), ("ADDRESS", &format!("{GATEWAY}:{REGISTRY_PORT}"))]);
@@ -36,8 +43,8 @@ pub(crate) fn configure(paths: &Paths) -> Result<()> {
 }
 
 /// Starts a part; it is up some time later.
-pub(crate) fn start(paths: &Paths, part: Part, controllers: Controllers) -> Result<()> {
-    let words = parts::command(part, paths, controllers);
+pub(crate) fn start(paths: &Paths, part: Part, plan: &ClusterPlan) -> Result<()> {
+    let words = parts::command(part, paths, plan);
     let (program, args) = words.split_first().context("a part without a command")?;
     // The door stands outside and leads in; everything else lives inside.
     let cmd = if part == Part::Door { Cmd::new(program) } else { Cmd::inside(NETNS, program) };
@@ -62,6 +69,11 @@ pub(crate) fn doors() -> Vec<u32> {
 /// Whether a part's process runs.
 pub(crate) fn life(part: Part) -> Life {
     processes().get(part.name()).map_or(Life::Ended, crate::process::Identity::life)
+}
+
+/// The parts that a cluster has.
+pub(crate) fn parts(plan: &ClusterPlan) -> &'static [Part] {
+    if plan.fake.is_some() { &Part::FAKE } else { &Part::REAL }
 }
 
 /// Waits until the API server says that it is ready.

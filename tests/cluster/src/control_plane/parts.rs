@@ -1,9 +1,13 @@
 //! The command line of every part.
 
 use crate::paths::Paths;
-use crate::plan::{API_PORT, Controllers, DOOR_PORT, GATEWAY, NETNS, SERVICE_RANGE};
+use crate::plan::{API_PORT, ClusterPlan, Controllers, DOOR_PORT, FakeNodes, GATEWAY, NETNS, SERVICE_RANGE};
 
 const ETCD: &str = "http://127.0.0.1:23790";
+/// 8 GiB, the most that etcd advises: thousands of nodes write more than its default between two compactions.
+const ETCD_QUOTA: u64 = 8 << 30;
+/// Seconds without a heartbeat after which a node is not Ready, as the controller manager has it.
+const GRACE_SECONDS: usize = 50;
 
 /// A process of the control plane, or beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +24,16 @@ pub enum Part {
     Registry,
     /// The way from the machine's loopback to the API server.
     Door,
+    /// The kubelets of fake nodes.
+    Kwok,
 }
 
 impl Part {
-    /// All parts.
-    pub const ALL: [Self; 6] =
-        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Registry, Self::Door];
+    /// The parts of a cluster whose nodes are machines.
+    pub(crate) const REAL: [Self; 6] =
+        [Self::Etcd, Self::ApiServer, Self::Door, Self::ControllerManager, Self::Scheduler, Self::Registry];
+    /// The parts of a cluster whose nodes are objects. Nothing is scheduled there, and nothing pulled.
+    pub(crate) const FAKE: [Self; 5] = [Self::Etcd, Self::ApiServer, Self::Door, Self::ControllerManager, Self::Kwok];
 
     /// The part's name; also the name of its log.
     pub fn name(self) -> &'static str {
@@ -36,20 +44,25 @@ impl Part {
             Self::Scheduler => "scheduler",
             Self::Registry => "registry",
             Self::Door => "door",
+            Self::Kwok => "kwok",
         }
     }
 }
 
 /// Program and arguments, run in the folder of the running cluster.
-pub(super) fn command(part: Part, paths: &Paths, controllers: Controllers) -> Vec<String> {
+pub(super) fn command(part: Part, paths: &Paths, plan: &ClusterPlan) -> Vec<String> {
     let kube = paths.kube().display().to_string();
+    let fake = plan.fake.as_ref();
     match part {
         Part::Etcd => words(&[&kube, "etcd"], &etcd()),
-        Part::ApiServer => words(&[&kube, "kube-apiserver"], &api_server()),
-        Part::ControllerManager => words(&[&kube, "kube-controller-manager"], &controller_manager(controllers)),
+        Part::ApiServer => words(&[&kube, "kube-apiserver"], &api_server(fake)),
+        Part::ControllerManager => {
+            words(&[&kube, "kube-controller-manager"], &controller_manager(plan.controllers, fake))
+        }
         Part::Scheduler => words(&[&kube, "kube-scheduler"], "--kubeconfig scheduler.kubeconfig --leader-elect=false"),
         Part::Registry => words(&["docker-registry"], "serve registry.yaml"),
         Part::Door => door(),
+        Part::Kwok => words(&[&paths.kwok().display().to_string()], &kwok(fake)),
     }
 }
 
@@ -68,11 +81,14 @@ fn etcd() -> String {
     // The data is gone with the cluster: waiting for the disk would only cost time.
     format!(
         "--data-dir etcd --listen-client-urls {ETCD} --advertise-client-urls {ETCD} --listen-peer-urls {peer}
-         --initial-advertise-peer-urls {peer} --initial-cluster default={peer} --unsafe-no-fsync --log-level warn"
+         --initial-advertise-peer-urls {peer} --initial-cluster default={peer} --unsafe-no-fsync --log-level warn
+         --quota-backend-bytes {ETCD_QUOTA}"
     )
 }
 
-fn api_server() -> String {
+fn api_server(fake: Option<&FakeNodes>) -> String {
+    // What thousands of nodes have written is of no use to anybody here a minute later.
+    let lean = fake.map_or("", |_| "--event-ttl 5m --etcd-compaction-interval 1m");
     // Without the address type, logs and exec would ask for the node's name, which nothing here resolves.
     // The audit log is never rotated: tests count its lines from the start of the cluster.
     format!(
@@ -83,26 +99,42 @@ fn api_server() -> String {
          --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true
          --kubelet-client-certificate pki/admin.crt --kubelet-client-key pki/admin.key
          --kubelet-certificate-authority pki/ca.crt --kubelet-preferred-address-types InternalIP
-         --audit-policy-file audit-policy.yaml --audit-log-path log/audit.log --audit-log-maxsize 100000"
+         --audit-policy-file audit-policy.yaml --audit-log-path log/audit.log --audit-log-maxsize 100000
+         {lean}"
     )
 }
 
-fn controller_manager(controllers: Controllers) -> String {
+fn controller_manager(controllers: Controllers, fake: Option<&FakeNodes>) -> String {
     let rate = match controllers {
         Controllers::Default => "",
         Controllers::Raised => "--kube-api-qps 300 --kube-api-burst 600 --concurrent-job-syncs 20",
     };
+    let grace = GRACE_SECONDS.max(fake.map_or(0, |fake| fake.lease_seconds() + 10));
     format!(
         "--kubeconfig controller-manager.kubeconfig
          --service-account-private-key-file pki/sa.key --root-ca-file pki/ca.crt --use-service-account-credentials
          --leader-elect=false --allocate-node-cidrs=false
-         --cluster-signing-cert-file pki/ca.crt --cluster-signing-key-file pki/ca.key {rate}"
+         --cluster-signing-cert-file pki/ca.crt --cluster-signing-key-file pki/ca.key
+         --node-monitor-grace-period {grace}s {rate}"
+    )
+}
+
+fn kwok(fake: Option<&FakeNodes>) -> String {
+    let lease = fake.map_or(0, FakeNodes::lease_seconds);
+    // A line for each patch would be most of its log.
+    format!(
+        "--kubeconfig admin.kubeconfig --config stages.yaml --manage-all-nodes --node-lease-duration-seconds {lease} -v WARN"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plan(count: usize) -> ClusterPlan {
+        let fake = Some(FakeNodes { count, stages: String::new() });
+        ClusterPlan { nodes: Vec::new(), fake, controllers: Controllers::Raised }
+    }
 
     #[test]
     fn the_door_quotes_the_inner_address_for_socat() {
@@ -111,9 +143,18 @@ mod tests {
 
     #[test]
     fn every_part_has_a_program_and_flags_without_gaps() {
-        for part in Part::ALL {
-            let words = command(part, &Paths::new("/t"), Controllers::Raised);
+        for part in Part::REAL.into_iter().chain(Part::FAKE) {
+            let words = command(part, &Paths::new("/t"), &plan(1));
             assert!(words.len() >= 3 && words.iter().all(|word| !word.is_empty()), "{part:?}: {words:?}");
         }
+    }
+
+    #[test]
+    fn no_node_counts_as_lost_before_its_lease_ends() {
+        let grace = |count| {
+            let words = command(Part::ControllerManager, &Paths::new("/t"), &plan(count));
+            words[words.iter().position(|word| word == "--node-monitor-grace-period").unwrap() + 1].clone()
+        };
+        assert_eq!([grace(100), grace(15_000)], ["50s", "610s"]);
     }
 }
