@@ -2,7 +2,7 @@
 //!
 //! The annotation is `v1,<shim>=claimed,<shim>=removing,<shim>=<build>@<machine id>@<time>[@<pods disrupted>]`.
 //! It is written before the first Job, so that a node that may have been touched is never forgotten.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use jiff::Timestamp;
 
@@ -94,6 +94,21 @@ pub fn render(marks: &Marks) -> Option<String> {
         }
     });
     (!marks.is_empty()).then(|| entries.fold(VERSION.to_owned(), |text, entry| text + &entry))
+}
+
+/// What every Node label of ours starts with, see [`ShimName::node_label`].
+const LABEL_PREFIX: &str = "shim.dev/";
+
+/// Whether the labels say what the marks say: somebody may have taken one off. Others' labels do not count.
+pub fn labels_agree(marks: &Marks, labels: &BTreeMap<String, String>) -> bool {
+    let prefixed = labels.range::<str, _>((Bound::Included(LABEL_PREFIX), Bound::Unbounded));
+    // Both are in the order of the Shims' names.
+    let mut ours =
+        prefixed.map_while(|(key, value)| Some((key.strip_prefix(LABEL_PREFIX)?, value.as_str()))).peekable();
+    marks.iter().all(|(name, mark)| {
+        while ours.next_if(|(label, _)| *label < name.as_str()).is_some() {}
+        ours.next_if(|(label, _)| *label == name.as_str()).map(|(_, value)| value) == mark.label()
+    })
 }
 
 #[cfg(test)]

@@ -318,7 +318,7 @@ impl Census {
         let mut census = Self::default();
         let mut problems = Vec::new();
         for (node, stand) in board.stands_to(&side.shim.name) {
-            census.count_mark(side, node);
+            census.count_mark(side, node, stand);
             let Some(situation) = situation(board, side, node, stand) else { continue };
             census.nodes += 1;
             *census.states.entry(situation.state()).or_default() += 1;
@@ -335,11 +335,13 @@ impl Census {
     }
 
     /// What the node has: also one that is skipped or does not answer now.
-    fn count_mark(&mut self, side: &Side<'_>, node: &NodeView) {
-        let Some(ready) = served(&side.shim.name, node) else { return };
+    fn count_mark(&mut self, side: &Side<'_>, node: &NodeView, stand: Stand<'_>) {
+        let kept = stand.kept();
+        let served = || if stand == Stand::Apart { None } else { served(&side.shim.name, node) };
+        let Some(ready) = kept.or_else(served) else { return };
         self.ready += 1;
         self.disrupted += ready.disrupted;
-        self.updated += usize::from(side.build(node) == Some(&ready.build));
+        self.updated += usize::from(kept.is_some() || side.build(node) == Some(&ready.build));
     }
 
     fn count(&self, states: &[NodeState]) -> usize {

@@ -48,8 +48,8 @@ impl<'w> Board<'w> {
     /// Counts what the stands and Jobs say.
     pub(super) fn count(&mut self) {
         let mut tallies: Vec<_> = self.sides.iter().map(|_| Tally::default()).collect();
-        for (index, node) in self.world.nodes.iter().enumerate() {
-            for ((tally, side), stand) in tallies.iter_mut().zip(&self.sides).zip(self.stands(index)) {
+        for ((tally, side), stands) in tallies.iter_mut().zip(&self.sides).zip(&self.stands) {
+            for (node, stand) in self.world.nodes.iter().zip(stands) {
                 tally.count_stand(side, node, stand);
             }
         }

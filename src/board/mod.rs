@@ -6,7 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use crate::{
     limits,
-    mark::{Mark, Ready},
+    mark::{self, Mark, Ready},
     names::{NodeName, ShimName},
     revision::{Fate, RevisionView},
     runtime_class::{self, Owner},
@@ -66,8 +66,10 @@ pub struct Board<'w> {
     pub world: &'w World,
     /// The Shims, by name.
     sides: Vec<Side<'w>>,
-    /// For each node, how it stands to each of `sides`.
-    stands: Vec<Stand<'w>>,
+    /// For each of `sides`, how each node stands to it.
+    stands: Vec<Vec<Stand<'w>>>,
+    /// Nodes, by their index, that may have something to do.
+    restless: Vec<usize>,
     nodes: HashMap<&'w NodeName, usize>,
     jobs: HashMap<&'w NodeName, Vec<&'w JobView>>,
     classes: HashMap<&'w str, &'w RuntimeClass>,
@@ -87,6 +89,7 @@ impl<'w> Board<'w> {
             world,
             sides: Vec::new(),
             stands: Vec::new(),
+            restless: Vec::new(),
             nodes: world.nodes.iter().enumerate().map(|(index, node)| (&node.name, index)).collect(),
             jobs,
             classes,
@@ -136,19 +139,24 @@ impl<'w> Board<'w> {
     }
 
     fn compare(&mut self) {
-        let mut stands = Vec::with_capacity(self.world.nodes.len() * self.sides.len());
-        let mut wake_at = None;
-        for node in &self.world.nodes {
-            for (side, mark) in stand::marks_by_side(&self.sides, node.marks.as_ref()) {
+        let mut stands: Vec<_> = self.sides.iter().map(|_| Vec::with_capacity(self.world.nodes.len())).collect();
+        for (index, node) in self.world.nodes.iter().enumerate() {
+            let mut calm = Calm::default();
+            let pairs = stand::marks_by_side(&self.sides, node.marks.as_ref());
+            for ((side, mark), of_side) in pairs.zip(&mut stands) {
                 let stand = Stand::of(side, node, mark);
                 if let Stand::Kept(ready) = stand {
-                    let expiry = stand::expiry(ready, side.shim, node).filter(|at| *at > self.world.now);
-                    wake_at = [wake_at, expiry].into_iter().flatten().min();
+                    let expiry = stand::expiry(ready, side, node);
+                    self.wake_at = [self.wake_at, expiry].into_iter().flatten().min();
                 }
-                stands.push(stand);
+                calm.add(&stand);
+                of_side.push(stand);
+            }
+            if !calm.is_sure(node) {
+                self.restless.push(index);
             }
         }
-        (self.stands, self.wake_at) = (stands, wake_at);
+        self.stands = stands;
     }
 
     /// The Shims, by name.
@@ -165,27 +173,36 @@ impl<'w> Board<'w> {
         self.sides.binary_search_by_key(&name, |side| &side.shim.name).ok()
     }
 
+    /// Index of the Node of this name.
+    pub fn node_index(&self, name: &NodeName) -> Option<usize> {
+        self.nodes.get(name).copied()
+    }
+
     /// The Node of this name.
     pub fn node(&self, name: &NodeName) -> Option<&'w NodeView> {
         self.nodes.get(name).map(|index| &*self.world.nodes[*index])
     }
 
+    /// Nodes that may have something to do, by their index in the World.
+    pub fn restless(&self) -> &[usize] {
+        &self.restless
+    }
+
     /// How a node, by its index in the World, stands to each Shim.
-    pub fn stands(&self, node: usize) -> &[Stand<'w>] {
-        &self.stands[node * self.sides.len()..][..self.sides.len()]
+    pub fn stands(&self, node: usize) -> impl Iterator<Item = (&Side<'w>, Stand<'w>)> {
+        self.sides.iter().zip(&self.stands).map(move |(side, stands)| (side, stands[node]))
     }
 
     /// How the nodes stand to a Shim.
     pub fn stands_to(&self, shim: &ShimName) -> impl Iterator<Item = (&'w NodeView, Stand<'w>)> {
-        let index = self.index_of(shim);
-        let nodes = self.world.nodes.iter().enumerate();
-        nodes.filter_map(move |(node, view)| Some((&**view, self.stands(node)[index?])))
+        let stands = self.index_of(shim).map_or(&[][..], |index| &self.stands[index]);
+        self.world.nodes.iter().map(|node| &**node).zip(stands.iter().copied())
     }
 
     /// How a node stands to a Shim.
     pub fn stand(&self, shim: &ShimName, node: &NodeName) -> Stand<'w> {
         match (self.index_of(shim), self.nodes.get(node)) {
-            (Some(shim), Some(node)) => self.stands(*node)[shim],
+            (Some(shim), Some(node)) => self.stands[shim][*node],
             _ => Stand::Apart,
         }
     }
@@ -282,6 +299,27 @@ impl Side<'_> {
     /// Whether no new node starts because somebody said so.
     pub fn is_paused(&self) -> bool {
         self.shim.life == Life::Active && self.shim.spec.as_ref().is_ok_and(|spec| spec.rollout.paused)
+    }
+}
+
+/// Whether a look at each Shim has shown that a node has nothing to do.
+#[derive(Default)]
+struct Calm {
+    kept: usize,
+    busy: bool,
+}
+
+impl Calm {
+    fn add(&mut self, stand: &Stand<'_>) {
+        self.kept += usize::from(matches!(stand, Stand::Kept(_)));
+        self.busy |= !stand.is_quiet();
+    }
+
+    /// Every mark is one that is kept, and is told by its label.
+    fn is_sure(&self, node: &NodeView) -> bool {
+        node.marks
+            .as_ref()
+            .is_some_and(|marks| !self.busy && marks.len() == self.kept && mark::labels_agree(marks, &node.labels))
     }
 }
 

@@ -1,4 +1,6 @@
 //! How a Shim and a node stand to each other: the only comparison of what is wanted with what is known to be there.
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
@@ -147,8 +149,8 @@ pub(super) fn is_selected(spec: &SpecView, node: &NodeView) -> bool {
 
 /// Whether the node still is what was verified: the same machine, and its kubelet does not deny the handler.
 pub(super) fn is_true(ready: &Ready, side: &Side<'_>, node: &NodeView) -> bool {
-    let is_settled = || ready.since <= side.times.settled;
-    Some(&ready.machine) == node.machine.as_ref() && !(denies(node, side.shim) && is_settled())
+    let is_settled = ready.since <= side.times.settled;
+    Some(&ready.machine) == node.machine.as_ref() && !(is_settled && denies(node, side.shim))
 }
 
 /// Whether it is long ago that somebody has looked: a kubelet that reports handlers looks all the time.
@@ -163,11 +165,12 @@ fn denies(node: &NodeView, shim: &ShimView) -> bool {
 }
 
 /// When time alone turns what is kept into something to do.
-pub(super) fn expiry(ready: &Ready, shim: &ShimView, node: &NodeView) -> Option<Timestamp> {
+pub(super) fn expiry(ready: &Ready, side: &Side<'_>, node: &NodeView) -> Option<Timestamp> {
     if node.handlers.is_empty() {
         return Some(after(ready.since, limits::CHECK_EVERY));
     }
-    denies(node, shim).then(|| after(ready.since, limits::HANDLER_GRACE))
+    let is_new = ready.since > side.times.settled;
+    (is_new && denies(node, side.shim)).then(|| after(ready.since, limits::HANDLER_GRACE))
 }
 
 /// Why a node can't be served, whatever it has.
@@ -211,7 +214,16 @@ pub(super) fn marks_by_side<'b, 'w>(
 ) -> impl Iterator<Item = (&'b Side<'w>, Option<&'w Mark>)> {
     let mut marks = marks.into_iter().flatten().peekable();
     sides.iter().map(move |side| {
-        while marks.next_if(|(name, _)| **name < side.shim.name).is_some() {}
-        (side, marks.next_if(|(name, _)| **name == side.shim.name).map(|(_, mark)| mark))
+        while let Some((name, mark)) = marks.peek().copied() {
+            let order = name.cmp(&side.shim.name);
+            if order == Ordering::Greater {
+                break;
+            }
+            marks.next();
+            if order == Ordering::Equal {
+                return (side, Some(mark));
+            }
+        }
+        (side, None)
     })
 }

@@ -1,8 +1,5 @@
 //! One node after the other: what its Jobs told goes into its marks, then its next Job.
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Bound,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -17,9 +14,6 @@ use crate::{
     task::{self, Op, Task, Tries},
     world::{NodeView, Phase},
 };
-
-/// What every Node label of ours starts with, see [`ShimName::node_label`].
-const LABEL_PREFIX: &str = "shim.dev/";
 
 /// Whether every result on a node has reached a durable place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,27 +34,16 @@ impl<'w> Planner<'_, 'w> {
     /// ones last; else by a hash that is the same for all Shims, so that they share Jobs.
     pub(super) fn nodes_in_order(&self) -> Vec<&'w NodeView> {
         let board = self.board;
-        let nodes = board.world.nodes.iter().enumerate();
-        let mut busy: Vec<_> = nodes.filter(|(index, node)| !self.is_quiet(*index, node)).collect();
-        busy.sort_by_cached_key(|(index, node)| {
-            let wanted = |stand: &Stand<'_>| matches!(stand, Stand::Wanted(_));
-            let mut sides = board.sides().iter().zip(board.stands(*index));
-            let new = sides.any(|(side, stand)| wanted(stand) && served(&side.shim.name, node).is_none());
-            (node.cordoned, !new, node.place, node.name.clone())
+        let with_jobs = board.world.jobs.iter().filter_map(|job| board.node_index(&job.task.node));
+        let busy: BTreeSet<_> = board.restless().iter().copied().chain(with_jobs).collect();
+        let mut nodes: Vec<_> = busy.into_iter().map(|index| (index, &*board.world.nodes[index])).collect();
+        nodes.sort_by_cached_key(|(index, node)| {
+            let is_new = |(side, stand): (&Side<'_>, Stand<'_>)| {
+                matches!(stand, Stand::Wanted(_)) && served(&side.shim.name, node).is_none()
+            };
+            (node.cordoned, !board.stands(*index).any(is_new), node.place, node.name.clone())
         });
-        busy.into_iter().map(|(_, node)| &**node).collect()
-    }
-
-    fn is_quiet(&self, index: usize, node: &NodeView) -> bool {
-        let Some(marks) = &node.marks else { return self.board.jobs_on(&node.name).is_empty() };
-        let trusted = |mark: &Mark| match mark {
-            Mark::Ready(ready) => node.machine.as_ref().is_none_or(|machine| *machine == ready.machine),
-            Mark::Claimed | Mark::Removing => true,
-        };
-        self.board.stands(index).iter().all(Stand::is_quiet)
-            && self.board.jobs_on(&node.name).is_empty()
-            && marks.values().all(trusted)
-            && labels_agree(node, marks)
+        nodes.into_iter().map(|(_, node)| node).collect()
     }
 
     pub(super) fn node(&mut self, node: &'w NodeView) {
@@ -168,8 +151,10 @@ impl<'w> Planner<'_, 'w> {
     fn next_task(&mut self, node: &'w NodeView) -> Option<Task> {
         let machine_id = node.machine.clone()?;
         let board = self.board;
-        let wished: Vec<_> =
-            board.sides().iter().map(|side| (side, board.wished(side, node).collect::<Vec<_>>())).collect();
+        // Most nodes of a long rollout wait for a place: that is seen before anything is worked out for them.
+        let has_failed = !board.jobs_on(&node.name).is_empty();
+        let hopeful = board.sides().iter().filter(|side| has_failed || self.has_room(side));
+        let wished: Vec<_> = hopeful.map(|side| (side, board.wished(side, node).collect::<Vec<_>>())).collect();
         let due = wished.iter().filter(|(_, ops)| !ops.is_empty());
         if let Some(at) = due.clone().filter_map(|(side, _)| self.gathering(side)).max() {
             self.wake(at);
@@ -219,6 +204,11 @@ impl<'w> Planner<'_, 'w> {
         (room && open && proven).then_some(Permit { tries: word.map(|word| word.tries), placed })
     }
 
+    /// Whether the budget has a place that nobody has taken.
+    fn has_room(&self, side: &Side<'_>) -> bool {
+        self.under_way.get(&side.shim.name).is_some_and(|taken| taken.jobs + taken.trials < side.budget())
+    }
+
     fn is_due(&self, side: &Side<'w>, node: &NodeView, op: &Op) -> bool {
         self.board.stand(&side.shim.name, &node.name).op(side.shim).as_ref() == Some(op)
     }
@@ -259,7 +249,7 @@ impl<'w> Planner<'_, 'w> {
     }
 
     fn write_marks(&mut self, node: &NodeView, before: &Marks, after: &Marks) {
-        if before == after && labels_agree(node, after) {
+        if before == after && mark::labels_agree(after, &node.labels) {
             return;
         }
         let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -298,14 +288,6 @@ fn record_failed(name: &ShimName, op: &Op, reason: Reason, marks: &mut Marks) {
         }
         _ => {}
     }
-}
-
-/// Whether the labels say what the marks say: somebody may have taken one off. Others' labels do not count.
-fn labels_agree(node: &NodeView, marks: &Marks) -> bool {
-    let told = marks.iter().filter_map(|(name, mark)| Some((name.as_str(), mark.label()?)));
-    let prefixed = node.labels.range::<str, _>((Bound::Included(LABEL_PREFIX), Bound::Unbounded));
-    let ours = prefixed.map_while(|(key, value)| Some((key.strip_prefix(LABEL_PREFIX)?, value.as_str())));
-    told.eq(ours.filter(|(name, _)| marks.contains_key(*name)))
 }
 
 /// Written before the Job: whatever happens to it, the node is known to be touched.

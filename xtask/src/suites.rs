@@ -33,16 +33,8 @@ pub(crate) enum Suite {
     Scale,
 }
 
-const ALL: [Suite; 8] = [
-    Suite::Lint,
-    Suite::Unit,
-    Suite::Sim,
-    Suite::Cli,
-    Suite::Monitoring,
-    Suite::Node,
-    Suite::Cluster,
-    Suite::Scale,
-];
+const ALL: [Suite; 8] =
+    [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Monitoring, Suite::Node, Suite::Cluster, Suite::Scale];
 
 /// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -18,5 +18,5 @@ pub fn shim(name: &str, version: u8, at_a_time: usize) -> Value {
 
 /// The one place that says how a measured roll-out goes: at full width from its first node on.
 fn strategy(at_a_time: usize) -> Value {
-    json!({"rolling": {"maxUpdate": at_a_time}})
+    json!({"rolling": {"maxUpdate": at_a_time}, "canary": 0, "maxFailures": "100%"})
 }

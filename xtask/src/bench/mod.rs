@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the figures of docs/benchmarks.md, as the rows of its tables. One file for each measurement.
 mod cli;
 mod memory;
+mod plan;
 mod restarts;
 mod rollout;
 mod scale;
@@ -34,19 +35,25 @@ enum Bench {
     Memory,
     /// Start-up of the plugin, beside kubectl
     Cli,
+    /// One pass of the planner over a large cluster
+    Plan,
     /// The controller among thousands of fake nodes; takes down the test cluster
     Scale,
 }
 
-const ALL: [Bench; 6] = [Bench::Restarts, Bench::Rollout, Bench::Writes, Bench::Memory, Bench::Cli, Bench::Scale];
+const ALL: [Bench; 7] =
+    [Bench::Restarts, Bench::Rollout, Bench::Writes, Bench::Memory, Bench::Cli, Bench::Plan, Bench::Scale];
 
 pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
     let what = if options.what.is_empty() { &ALL[..] } else { &options.what };
-    let on_the_lab: Vec<_> = what.iter().filter(|bench| **bench != Bench::Scale).collect();
+    let on_the_lab: Vec<_> = what.iter().filter(|bench| !matches!(bench, Bench::Plan | Bench::Scale)).collect();
     if !on_the_lab.is_empty() {
         let lab = Lab::start(Profile::Release, report)?;
         lab.init()?;
         on_the_lab.iter().try_for_each(|bench| bench.on(&lab).with_context(|| format!("{bench:?}")))?;
+    }
+    if what.contains(&Bench::Plan) {
+        plan::run()?;
     }
     if what.contains(&Bench::Scale) { scale::run(&options.scale, report) } else { Ok(()) }
 }
@@ -59,8 +66,8 @@ impl Bench {
             Self::Writes => writes::run(lab),
             Self::Memory => memory::run(lab),
             Self::Cli => cli::run(lab),
-            // It has a cluster of its own.
-            Self::Scale => Ok(()),
+            // They need none, or one of their own.
+            Self::Plan | Self::Scale => Ok(()),
         }
     }
 }
