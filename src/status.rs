@@ -116,7 +116,9 @@ fn situation<'w>(board: &Board<'w>, side: &Side<'w>, node: &NodeView, stand: Sta
     if let Some((job, op)) = running(board, side, node) {
         return Some(Situation::Running(job, op));
     }
-    if let Some(word) = stand.op(side.shim).and_then(|op| board.word(side, node, &op)) {
+    let has_jobs = !board.jobs_on(&node.name).is_empty();
+    let op = if has_jobs { stand.op(side.shim) } else { None };
+    if let Some(word) = op.and_then(|op| board.word(side, node, &op)) {
         return Some(if stand.kept().is_some() { Situation::Kept } else { Situation::Told(word) });
     }
     Some(match stand {

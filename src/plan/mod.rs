@@ -108,8 +108,8 @@ pub fn plan(world: &World) -> Plan {
     let board = Board::new(world);
     let mut planner = Planner::new(&board);
     planner.shims();
-    for node in planner.nodes_in_order() {
-        planner.node(node);
+    for (index, node) in planner.nodes_in_order() {
+        planner.node(index, node);
     }
     planner.farewells();
     planner.statuses();

@@ -32,7 +32,7 @@ struct Permit {
 impl<'w> Planner<'_, 'w> {
     /// The nodes with something to do, in the order of every rollout: new ones first, since pods wait for them; cordoned
     /// ones last; else by a hash that is the same for all Shims, so that they share Jobs.
-    pub(super) fn nodes_in_order(&self) -> Vec<&'w NodeView> {
+    pub(super) fn nodes_in_order(&self) -> Vec<(usize, &'w NodeView)> {
         let board = self.board;
         let with_jobs = board.world.jobs.iter().filter_map(|job| board.node_index(&job.task.node));
         let busy: BTreeSet<_> = board.restless().iter().copied().chain(with_jobs).collect();
@@ -43,11 +43,14 @@ impl<'w> Planner<'_, 'w> {
             };
             (node.cordoned, !board.stands(*index).any(is_new), node.place, node.name.clone())
         });
-        nodes.into_iter().map(|(_, node)| node).collect()
+        nodes
     }
 
-    pub(super) fn node(&mut self, node: &'w NodeView) {
+    pub(super) fn node(&mut self, index: usize, node: &'w NodeView) {
         let Some(before) = &node.marks else { return };
+        if self.only_waits(index, node, before) {
+            return;
+        }
         let mut marks = before.clone();
         distrust_other_machines(node, &mut marks);
         let trusted = marks.clone();
@@ -63,6 +66,18 @@ impl<'w> Planner<'_, 'w> {
         }
         self.write_marks(node, before, &marks);
         self.creates.extend(task.map(Action::Create));
+    }
+
+    /// Most nodes of a long rollout wait for a place: that is seen before anything is worked out for them.
+    fn only_waits(&self, index: usize, node: &NodeView, marks: &Marks) -> bool {
+        let waits = |(side, stand): (&Side<'_>, Stand<'_>)| match stand {
+            Stand::Wanted(_) | Stand::Stale(_) => !self.has_room(side),
+            stand => stand.is_quiet(),
+        };
+        self.board.jobs_on(&node.name).is_empty()
+            && self.board.stands(index).all(waits)
+            && marks.values().all(|mark| is_trusted(node, mark))
+            && mark::labels_agree(marks, &node.labels)
     }
 
     /// What succeeded goes into the marks, once: a Job that is kept for its failures keeps nothing else.
@@ -151,10 +166,8 @@ impl<'w> Planner<'_, 'w> {
     fn next_task(&mut self, node: &'w NodeView) -> Option<Task> {
         let machine_id = node.machine.clone()?;
         let board = self.board;
-        // Most nodes of a long rollout wait for a place: that is seen before anything is worked out for them.
-        let has_failed = !board.jobs_on(&node.name).is_empty();
-        let hopeful = board.sides().iter().filter(|side| has_failed || self.has_room(side));
-        let wished: Vec<_> = hopeful.map(|side| (side, board.wished(side, node).collect::<Vec<_>>())).collect();
+        let wished: Vec<_> =
+            board.sides().iter().map(|side| (side, board.wished(side, node).collect::<Vec<_>>())).collect();
         let due = wished.iter().filter(|(_, ops)| !ops.is_empty());
         if let Some(at) = due.clone().filter_map(|(side, _)| self.gathering(side)).max() {
             self.wake(at);
@@ -266,11 +279,15 @@ impl<'w> Planner<'_, 'w> {
 
 /// A mark that was verified on another machine says nothing about this one, and its label would send pods here.
 fn distrust_other_machines(node: &NodeView, marks: &mut Marks) {
-    let Some(machine) = &node.machine else { return };
-    for mark in marks.values_mut() {
-        if matches!(mark, Mark::Ready(ready) if ready.machine != *machine) {
-            *mark = Mark::Claimed;
-        }
+    for mark in marks.values_mut().filter(|mark| !is_trusted(node, mark)) {
+        *mark = Mark::Claimed;
+    }
+}
+
+fn is_trusted(node: &NodeView, mark: &Mark) -> bool {
+    match (mark, &node.machine) {
+        (Mark::Ready(ready), Some(machine)) => ready.machine == *machine,
+        _ => true,
     }
 }
 
