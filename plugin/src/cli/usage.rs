@@ -75,7 +75,7 @@ fn flags(args: &[String]) -> String {
 fn suggestion(error: &clap::Error) -> String {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     // The nearest comes last.
-    let near = kinds.into_iter().filter_map(|kind| list(error, kind).pop()).next();
+    let near = kinds.into_iter().find_map(|kind| list(error, kind).pop());
     near.map(|near| format!("\nDid you mean {near}?")).unwrap_or_default()
 }
 

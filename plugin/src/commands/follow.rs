@@ -246,11 +246,11 @@ impl<'a> Follower<'a> {
         let reaches: Vec<_> = shims.iter().map(|shim| reach(&self.what.goal, shim)).collect();
         let at_once = self.what.voice == Voice::Aside && self.what.goal != Goal::Gone;
         let in_vain = reaches.iter().any(|reach| matches!(reach, Reach::Never(_)));
-        match reaches.iter().all(|reach| *reach == Reach::Yes) {
-            // Also where no Shim is left.
-            true => Some(Exit::Done),
-            false => (in_vain && (at_once || !reaches.contains(&Reach::Open))).then_some(Exit::Unhealthy),
+        // Also where no Shim is left.
+        if reaches.iter().all(|reach| *reach == Reach::Yes) {
+            return Some(Exit::Done);
         }
+        (in_vain && (at_once || !reaches.contains(&Reach::Open))).then_some(Exit::Unhealthy)
     }
 
     fn complain(&self, shims: &[&ShimPicture]) {

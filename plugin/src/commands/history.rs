@@ -19,7 +19,7 @@ pub async fn run(app: &App<'_>, args: &HistoryArgs) -> Result<Exit, Failure> {
     match args.revision {
         Some(number) => show_one(app, args, &shim, find(&entries, number, &args.name)?)?,
         None if entries.is_empty() => {
-            app.console.note(&format!("No revision of shim {:?} is on record yet", args.name))
+            app.console.note(&format!("No revision of shim {:?} is on record yet", args.name));
         }
         None => show(app, args, &entries)?,
     }

@@ -60,7 +60,7 @@ impl App<'_> {
             Command::Upgrade(args) => upgrade::run(self, &args).await,
             Command::Uninstall(args) => uninstall::run(self, &args).await,
             Command::History(args) => history::run(self, &args).await,
-            Command::Rollback(args) => rollback::run(self, &args).await,
+            Command::Rollback(args) => Box::pin(rollback::run(self, &args)).await,
             Command::Pause(args) => pause::pause(self, &args).await,
             Command::Resume(args) => pause::resume(self, &args).await,
             Command::Retry(args) => retry::run(self, &args).await,

@@ -20,9 +20,8 @@ pub enum Reach {
 /// Judges by what the controller has written for the spec as it is now.
 pub fn reach(goal: &Goal, shim: &ShimPicture) -> Reach {
     match (goal, shim.life) {
-        (Goal::Gone, Life::Active) => Reach::Open,
         (_, Life::Deleting | Life::Orphaned) if has_only_failures(shim) => Reach::Never(None),
-        (_, Life::Deleting | Life::Orphaned) => Reach::Open,
+        (_, Life::Deleting | Life::Orphaned) | (Goal::Gone, Life::Active) => Reach::Open,
         (_, Life::Active) if !shim.is_observed() => Reach::Open,
         (Goal::Ready, _) => settled(shim, shim.settled == Settled::Ready),
         (Goal::Updated, _) => settled(shim, is_updated(&shim.written)),

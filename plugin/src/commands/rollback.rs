@@ -56,9 +56,9 @@ fn by_number<'r>(
         let text = format!("revision {number} is the current one of shim {name:?}; nothing was changed");
         return Err(Failure::error(text).then(Next::history(name)));
     }
-    let numbers = || revisions.iter().map(|revision| revision.number.to_string()).collect();
+    let numbers: Vec<_> = revisions.iter().map(|revision| revision.number.to_string()).collect();
     let found = revisions.iter().find(|revision| revision.number == number);
-    found.ok_or_else(|| unknown(name, &format!("revision {number}"), numbers()))
+    found.ok_or_else(|| unknown(name, &format!("revision {number}"), &numbers))
 }
 
 /// Of several with this version the current one, else the newest that completed, else the newest.
@@ -73,7 +73,7 @@ fn by_version<'r>(
     let found = current.filter(|current| current.inputs.version == version).or_else(good);
     let mut versions: Vec<_> = revisions.iter().map(|revision| one_line(&revision.inputs.version)).collect();
     versions.dedup();
-    found.or_else(|| of_version().next()).ok_or_else(|| unknown(name, &format!("revision of {version:?}"), versions))
+    found.or_else(|| of_version().next()).ok_or_else(|| unknown(name, &format!("revision of {version:?}"), &versions))
 }
 
 fn last_good<'r>(
@@ -89,7 +89,7 @@ fn last_good<'r>(
     })
 }
 
-fn unknown(name: &str, what: &str, known: Vec<String>) -> Failure {
+fn unknown(name: &str, what: &str, known: &[String]) -> Failure {
     let known = if known.is_empty() { "nothing yet".to_owned() } else { known.join(", ") };
     Failure::error(format!("shim {name:?} has no {what} on record, only {known}")).then(Next::history(name))
 }

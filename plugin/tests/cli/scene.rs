@@ -53,7 +53,7 @@ pub fn record(stub: &Stub, number: i64, version: &str, fate: Option<&str>) {
 
 /// The Shim's Job on a node: the installer runs.
 pub fn running(stub: &Stub, node: &str) {
-    put_job(stub, node, json!({}));
+    put_job(stub, node, &json!({}));
 }
 
 /// The third try on a node failed at this time.
@@ -62,10 +62,10 @@ pub fn failed(stub: &Stub, node: &str, at: &str) {
     let outcomes = [("spin".parse().unwrap(), Outcome::Failed(failure))].into();
     let report = Report { format: FORMAT, outcomes, restarted: false, log: "digest is 9b9d\n".to_owned() };
     let status = json!({"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": at}]});
-    put_job(stub, node, json!({"report": serde_json::to_string(&report).unwrap(), "status": status}));
+    put_job(stub, node, &json!({"report": serde_json::to_string(&report).unwrap(), "status": status}));
 }
 
-fn put_job(stub: &Stub, name: &str, end: Value) {
+fn put_job(stub: &Stub, name: &str, end: &Value) {
     let path = format!("/api/v1/nodes/{name}");
     let mut node = stub.get(&path).unwrap();
     node["metadata"]["annotations"] = json!({"shim.dev/state": "v1,spin=claimed"});
