@@ -88,11 +88,11 @@ pub struct WaitArgs {
     /// Names of shims
     #[arg(value_name = "NAME", value_parser = values::shim_name, required = true)]
     pub names: Vec<String>,
-    /// State to wait for: ready, updated, paused, deleted, condition=TYPE[=VALUE] or revision=N
-    #[arg(long = "for", value_name = "STATE", value_parser = Goal::parse, default_value = "ready")]
+    /// State to wait for: ready, updated, paused, deleted, condition=TYPE[=VALUE] or revision=N (default ready)
+    #[arg(long = "for", value_name = "STATE", value_parser = Goal::parse, default_value = "ready", hide_default_value = true)]
     pub goal: Goal,
-    /// Stop waiting after this time, such as 90s or 10m; 0 means never
-    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10m")]
+    /// Stop waiting after this time, such as 90s or 1h; 0 means never (default 10m)
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10m", hide_default_value = true)]
     pub timeout: Duration,
 }
 

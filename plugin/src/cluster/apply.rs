@@ -80,8 +80,8 @@ impl Cluster {
         Ok(Outcome { applied, object: shown(&after) })
     }
 
-    /// Sets an annotation of a Shim; in a dry run the server keeps nothing.
-    pub async fn annotate(&self, shim: &Shim, key: &str, value: &str, dry_run: DryRun) -> Result<(), Failure> {
+    /// Sets an annotation of a Shim, which is returned as it is then; in a dry run the server keeps nothing.
+    pub async fn annotate(&self, shim: &Shim, key: &str, value: &str, dry_run: DryRun) -> Result<Shim, Failure> {
         let params = PatchParams {
             dry_run: dry_run == DryRun::Server,
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -90,7 +90,7 @@ impl Cluster {
         // A Shim that was deleted and made again meanwhile is another one.
         let patch = json!({"metadata": {"uid": shim.uid(), "annotations": {key: value}}});
         let patched = self.shims().patch(&shim.name_any(), &params, &Patch::Merge(patch)).await;
-        patched.map(drop).map_err(|error| self.failure(&error))
+        patched.map_err(|error| self.failure(&error))
     }
 
     /// The object as it is, if it exists.

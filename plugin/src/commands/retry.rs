@@ -13,6 +13,7 @@ use super::{
     App,
     follow::{Follow, Voice, doubt_controller, follow},
     not_found,
+    step::shown,
 };
 use crate::{
     cli::{
@@ -44,17 +45,17 @@ pub async fn run(app: &App<'_>, args: &RetryArgs) -> Result<Exit, Failure> {
     let picture = Picture::of(&cluster.snapshot().await?);
     let shim = picture.shim(&args.name).ok_or_else(missing)?;
     let fallen = chosen(shim, &args.nodes)?;
-    let object = serde_json::to_value(&live).map_err(Failure::error)?;
     if fallen.is_empty() {
-        app.report(&object, "unchanged", args.change.dry_run, args.change.output)?;
+        app.report(&shown(&live)?, "unchanged", args.change.dry_run, args.change.output)?;
         app.console.note(&format!("{}: no node has failed or waits for pods", args.name));
         return Ok(if args.error_unchanged { Exit::Unchanged } else { Exit::Done });
     }
+    let mut after = live.clone();
     if args.change.dry_run != DryRun::Client {
         let text = wish(shim, &fallen, &args.nodes).to_string();
-        cluster.annotate(&live, RETRY_ANNOTATION, &text, args.change.dry_run).await?;
+        after = cluster.annotate(&live, RETRY_ANNOTATION, &text, args.change.dry_run).await?;
     }
-    app.report(&object, "retried", args.change.dry_run, args.change.output)?;
+    app.report(&shown(&after)?, "retried", args.change.dry_run, args.change.output)?;
     if args.change.output != Some(ObjectFormat::Name) {
         app.console.note(&told(shim, &fallen));
     }

@@ -108,7 +108,8 @@ fn paused(step: &Step) -> Option<String> {
     (is_paused && is_new).then(|| format!("{} is paused: no node starts before it is resumed", step.live.name_any()))
 }
 
-fn shown(shim: &Shim) -> Result<Value, Failure> {
+/// The Shim as kubectl prints it.
+pub fn shown(shim: &Shim) -> Result<Value, Failure> {
     let mut shim = shim.clone();
     shim.metadata.managed_fields = None;
     serde_json::to_value(shim).map_err(Failure::error)
