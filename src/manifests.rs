@@ -66,6 +66,11 @@ pub fn rbac(namespace: &str) -> Result<Vec<Value>, serde_json::Error> {
             vec![rule("shim.dev", &["shims", "shims/status"], &["get", "list", "watch"])],
         ))?,
         object(&cluster_role("shim-admin", vec![rule("shim.dev", &["shims"], &ADMIN_VERBS)]))?,
+        // `history` and `rollback` of the plugin; other namespaces' revisions hold what is none of their business.
+        object(&Role {
+            metadata: meta("shim-history", Some(namespace)),
+            rules: Some(vec![rule("apps", &["controllerrevisions"], &["get", "list", "watch"])]),
+        })?,
     ])
 }
 

@@ -45,7 +45,15 @@ commands! {
     /// Take all Shims off their nodes.
     uninstall_all() = ["uninstall", "--all"];
     /// Continue a paused rollout.
-    unpause(name) = ["upgrade", name, "--paused=false"];
+    resume(name) = ["resume", name];
+    /// Try all failed nodes again.
+    retry(name) = ["retry", name];
+    /// Try one node again.
+    retry_node(name, node) = ["retry", name, "--node", node];
+    /// Return to what completed last.
+    rollback(name) = ["rollback", name];
+    /// The revisions of a Shim.
+    history(name) = ["history", name];
     /// Overwrite what another manager has set.
     upgrade_file(file) = ["upgrade", "-f", file];
     /// Remove the controller.

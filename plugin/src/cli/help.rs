@@ -7,8 +7,9 @@ use super::{Cli, values};
 use crate::exit::EXIT_CODES;
 
 /// The commands by purpose; a test checks that none is missing.
-const GROUPS: [(&str, &[&str]); 2] = [
+const GROUPS: [(&str, &[&str]); 3] = [
     ("Basic commands", &["status", "install", "upgrade", "uninstall"]),
+    ("Rollout commands", &["history", "rollback", "pause", "resume", "retry", "wait"]),
     ("Setup commands", &["init", "teardown", "version"]),
 ];
 
@@ -47,15 +48,51 @@ examples! {
     UPGRADE = "  # To another version, and wait for the nodes
   kubectl shim upgrade spin --version v0.24.0 --url https://example.com/spin.tar.gz --sha256 DIGEST --wait
 
-  # Faster; stop; go on
+  # Faster; three nodes first; stop at two failures
   kubectl shim upgrade spin --max-update 20%
-  kubectl shim upgrade spin --paused
-  kubectl shim upgrade spin --paused=false";
+  kubectl shim upgrade spin --canary 3
+  kubectl shim upgrade spin --max-failures 2";
     UNINSTALL = "  # Take a shim off its nodes and wait for it
   kubectl shim uninstall spin --wait
 
   # Forget a shim and leave the nodes as they are
   kubectl shim uninstall spin --orphan";
+    HISTORY = "  # All revisions, newest first
+  kubectl shim history spin
+
+  # One of them, with all that it was made of
+  kubectl shim history spin --revision 6
+
+  # The shim as it was then, as a file that upgrade -f takes
+  kubectl shim history spin --revision 6 -o yaml";
+    ROLLBACK = "  # To the last revision that completed, and wait for the nodes
+  kubectl shim rollback spin --wait
+
+  # To a certain one
+  kubectl shim rollback spin --to-revision 6
+  kubectl shim rollback spin --to-version v0.22.0 --dry-run=server";
+    PAUSE = "  # Start on no further node
+  kubectl shim pause spin
+
+  # The same, and wait until the nodes in progress are done
+  kubectl shim pause spin --wait --timeout 5m";
+    RESUME = "  # Go on, and wait for the nodes
+  kubectl shim resume spin --wait";
+    RETRY = "  # All nodes that failed, or that wait for pods to go
+  kubectl shim retry spin
+
+  # Two of them
+  kubectl shim retry spin --node worker-7 --node worker-8 --wait";
+    WAIT = "  # Until every node is ready
+  kubectl shim wait spin
+
+  # Two shims, for as long as it takes
+  kubectl shim wait spin wasmtime --for=updated --timeout 0
+
+  # Other ends
+  kubectl shim wait spin --for=revision=8
+  kubectl shim wait spin --for=condition=Stalled
+  kubectl shim wait spin --for=deleted --timeout 5m";
     INIT = "  # Into the cluster, and wait until the controller is available
   kubectl shim init --image registry.example.com/kubectl-shim:v0.1.0 --wait
 

@@ -2,11 +2,14 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `values` | how the value of a flag is read |
+//! | `rollout` | the rollout commands |
+//! | `values`, `goal` | how the value of a flag is read |
 //! | `help` | grouped help, pflag's manners |
 //! | `usage` | usage errors in kubectl's words |
 
+pub mod goal;
 mod help;
+mod rollout;
 mod usage;
 pub mod values;
 
@@ -17,6 +20,7 @@ use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::util::intstr::In
 use shim_core::api::PlatformArtifact;
 
 pub use help::{command, path_of, root_help, shown_name};
+pub use rollout::{HistoryArgs, PauseArgs, RetryArgs, RollbackArgs, Strategy, WaitArgs};
 pub use usage::{usage_failure, with_see};
 use values::{Details, DryRun, ObjectFormat, StatusFormat, StructFormat};
 
@@ -64,6 +68,24 @@ pub enum Command {
     /// Remove a shim from the nodes
     #[command(after_long_help = help::UNINSTALL)]
     Uninstall(UninstallArgs),
+    /// Show the revisions of a shim
+    #[command(after_long_help = help::HISTORY)]
+    History(HistoryArgs),
+    /// Return to an earlier revision
+    #[command(after_long_help = help::ROLLBACK, visible_alias = "undo")]
+    Rollback(RollbackArgs),
+    /// Stop a rollout after the nodes in progress
+    #[command(after_long_help = help::PAUSE)]
+    Pause(PauseArgs),
+    /// Continue a paused rollout
+    #[command(after_long_help = help::RESUME)]
+    Resume(PauseArgs),
+    /// Try failed nodes again at once
+    #[command(after_long_help = help::RETRY)]
+    Retry(RetryArgs),
+    /// Wait until shims reach a state
+    #[command(after_long_help = help::WAIT)]
+    Wait(WaitArgs),
     /// Install or upgrade the controller
     #[command(after_long_help = help::INIT)]
     Init(InitArgs),
@@ -144,6 +166,15 @@ pub struct RolloutFlags {
     /// Nodes in progress at the same time: a number or a percentage (default 10%)
     #[arg(long, value_name = "N|P%", value_parser = values::max_update)]
     pub max_update: Option<IntOrString>,
+    /// Nodes that must succeed before the rest start: a number or a percentage, 0 for none (default 1)
+    #[arg(long, value_name = "N|P%", value_parser = values::canary)]
+    pub canary: Option<IntOrString>,
+    /// Failed nodes that stop the rollout: a number or a percentage, 100% for never (default 1)
+    #[arg(long, value_name = "N|P%", value_parser = values::max_failures)]
+    pub max_failures: Option<IntOrString>,
+    /// Order of the nodes: rolling, or recreate for all at once without a canary (default rolling)
+    #[arg(long, value_enum, value_name = "TYPE", hide_possible_values = true)]
+    pub strategy: Option<Strategy>,
 }
 
 /// What follows a change.
@@ -156,6 +187,20 @@ pub struct ChangeFlags {
     /// Output format: name, yaml or json
     #[arg(short, long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub output: Option<ObjectFormat>,
+}
+
+/// How a change of a Shim that exists is sent.
+#[derive(Args, Debug)]
+pub struct SendFlags {
+    /// Exit with 3 if nothing has to be changed
+    #[arg(long)]
+    pub error_unchanged: bool,
+    /// Overwrite what another field manager has set
+    #[arg(long)]
+    pub force_conflicts: bool,
+    /// What follows.
+    #[command(flatten)]
+    pub change: ChangeFlags,
 }
 
 /// Waiting for the nodes.
@@ -177,7 +222,8 @@ pub struct InstallArgs {
     pub name: Option<String>,
     /// File with Shim documents, or - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["name", "version", "url", "sha256", "platforms",
-        "binary", "node_selector", "options", "tolerations", "max_update", "paused", "runtime_class", "handler"])]
+        "binary", "node_selector", "options", "tolerations", "max_update", "canary", "max_failures",
+        "strategy", "paused", "runtime_class", "handler"])]
     pub filename: Vec<String>,
     /// The artifact.
     #[command(flatten)]
@@ -210,7 +256,8 @@ pub struct UpgradeArgs {
     pub name: Option<String>,
     /// File with Shim documents, or - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["name", "version", "url", "sha256", "platforms",
-        "binary", "node_selector", "options", "tolerations", "max_update", "paused"])]
+        "binary", "node_selector", "options", "tolerations", "max_update", "canary", "max_failures",
+        "strategy", "paused"])]
     pub filename: Vec<String>,
     /// The artifact.
     #[command(flatten)]
@@ -222,15 +269,9 @@ pub struct UpgradeArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_parser = values::boolean)]
     pub paused: Option<bool>,
-    /// Exit with 3 if nothing has to be changed
-    #[arg(long)]
-    pub error_unchanged: bool,
-    /// Overwrite what another field manager has set
-    #[arg(long)]
-    pub force_conflicts: bool,
-    /// What follows.
+    /// How it is sent.
     #[command(flatten)]
-    pub change: ChangeFlags,
+    pub send: SendFlags,
     /// Waiting.
     #[command(flatten)]
     pub wait: WaitFlags,

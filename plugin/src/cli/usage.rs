@@ -74,8 +74,9 @@ fn flags(args: &[String]) -> String {
 
 fn suggestion(error: &clap::Error) -> String {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    let near: Vec<_> = kinds.into_iter().flat_map(|kind| list(error, kind)).collect();
-    if near.is_empty() { String::new() } else { format!("\nDid you mean {}?", near.join(" or ")) }
+    // The nearest comes last.
+    let near = kinds.into_iter().find_map(|kind| list(error, kind).pop());
+    near.map(|near| format!("\nDid you mean {near}?")).unwrap_or_default()
 }
 
 fn first_line(error: &clap::Error) -> String {

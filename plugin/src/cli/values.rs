@@ -161,6 +161,16 @@ pub fn max_update(text: &str) -> Result<IntOrString, String> {
     int_or_percent(Share::parse(text, "maxUpdate", 1)?)
 }
 
+/// A number or a percentage.
+pub fn canary(text: &str) -> Result<IntOrString, String> {
+    int_or_percent(Share::parse(text, "canary", 0)?)
+}
+
+/// A number of at least 1 or a percentage.
+pub fn max_failures(text: &str) -> Result<IntOrString, String> {
+    int_or_percent(Share::parse(text, "maxFailures", 1)?)
+}
+
 fn int_or_percent(share: Share) -> Result<IntOrString, String> {
     match share {
         Share::Count(count) => i32::try_from(count).map(IntOrString::Int).map_err(|_| "it is too large".to_owned()),

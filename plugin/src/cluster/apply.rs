@@ -2,11 +2,12 @@
 use std::time::Duration;
 
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
     core::{GroupVersionKind, Status},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+use shim_core::api::Shim;
 use tokio::time::{Instant, sleep};
 
 use super::{Cluster, found, is_not_found};
@@ -77,6 +78,19 @@ impl Cluster {
             Some(_) => Applied::Configured,
         };
         Ok(Outcome { applied, object: shown(&after) })
+    }
+
+    /// Sets an annotation of a Shim, which is returned as it is then; in a dry run the server keeps nothing.
+    pub async fn annotate(&self, shim: &Shim, key: &str, value: &str, dry_run: DryRun) -> Result<Shim, Failure> {
+        let params = PatchParams {
+            dry_run: dry_run == DryRun::Server,
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        // A Shim that was deleted and made again meanwhile is another one.
+        let patch = json!({"metadata": {"uid": shim.uid(), "annotations": {key: value}}});
+        let patched = self.shims().patch(&shim.name_any(), &params, &Patch::Merge(patch)).await;
+        patched.map_err(|error| self.failure(&error))
     }
 
     /// The object as it is, if it exists.
@@ -181,8 +195,6 @@ pub fn reference(object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

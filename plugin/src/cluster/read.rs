@@ -4,22 +4,28 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, Deployment},
+    authentication::v1::SelfSubjectReview,
     batch::v1::Job,
     core::v1::Pod,
     node::v1::RuntimeClass,
 };
-use kube::{Api, Resource, ResourceExt as _, api::ListParams};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
 use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
     manifests::{CONTROLLER, VERSION_LABEL},
-    names::{MANAGED_BY_LABEL, MANAGER},
+    names::{MANAGED_BY_LABEL, MANAGER, SHIM_LABEL},
+    revision::RevisionView,
     world::LeanNode,
 };
 
 use super::{Cluster, allowed, found};
 use crate::{
     exit::Failure,
+    next::Next,
     views::{Facts, Snapshot},
 };
 
@@ -103,6 +109,38 @@ impl Cluster {
     /// A Shim, if it exists.
     pub async fn shim(&self, name: &str) -> Result<Option<Shim>, Failure> {
         found(self.shims().get(name).await).map_err(|error| self.failure(&error))
+    }
+
+    /// The revisions of a Shim, newest first. Errors: they may not be listed.
+    pub async fn revisions(&self, shim: &Shim) -> Result<Vec<RevisionView>, Failure> {
+        let api: Api<ControllerRevision> = Api::namespaced(self.client(), &self.namespace);
+        let name = shim.name_any();
+        let objects = self.all(&api, &format!("{MANAGED_BY_LABEL}={MANAGER},{SHIM_LABEL}={name}")).await;
+        let objects = objects.map_err(|error| match &error {
+            kube::Error::Api(status) if status.code == 403 => self.failure(&error).then(Next::kubectl([
+                "auth",
+                "can-i",
+                "list",
+                "controllerrevisions.apps",
+                "--namespace",
+                &self.namespace,
+            ])),
+            _ => self.failure(&error),
+        })?;
+        let uid_of = |of: &shim_core::names::ShimName| if of.as_str() == name { shim.uid() } else { None };
+        let mut revisions: Vec<_> = objects.iter().filter_map(|object| RevisionView::read(object, uid_of)).collect();
+        revisions.sort_by_key(|revision| std::cmp::Reverse(revision.number));
+        Ok(revisions)
+    }
+
+    /// Who we are to the API server; `None`: it does not say.
+    pub async fn user(&self) -> Result<Option<String>, Failure> {
+        let api: Api<SelfSubjectReview> = Api::all(self.client());
+        match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+            Ok(review) => Ok(review.status.and_then(|status| status.user_info?.username)),
+            Err(kube::Error::Api(_)) => Ok(None),
+            Err(error) => Err(self.failure(&error)),
+        }
     }
 
     /// How the controller is.

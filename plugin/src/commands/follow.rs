@@ -3,18 +3,21 @@ use std::{pin::pin, time::Duration};
 
 use futures_util::{Stream, StreamExt as _};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use shim_core::{status::NodeState, world::Life};
+use shim_core::world::Life;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::App;
+use super::{
+    App,
+    reach::{Reach, reach},
+};
 use crate::{
-    cli::values::StatusFormat,
+    cli::{goal::Goal, values::StatusFormat},
     cluster::{Cluster, Controller},
     exit::{Exit, Failure},
     interrupt::Interrupt,
     next::Next,
     output,
-    views::{self, Picture, Settled, ShimPicture, Tracker},
+    views::{self, Picture, ShimPicture, Tracker},
 };
 
 /// Silence after which something is said.
@@ -25,15 +28,6 @@ const GATHER: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// So long without an answer of the API server, and watching has no sense any more.
 const OUTAGE: Duration = Duration::from_mins(5);
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goal {
-    /// Every node is as it should be.
-    Ready,
-    /// The Shims are gone.
-    Gone,
-}
 
 /// Where the lines go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +164,7 @@ impl<'a> Follower<'a> {
         }
         if self.doubt == Doubt::Open && self.started.elapsed() >= PATIENCE {
             self.doubt = Doubt::Settled;
-            let next = doubt_controller(self.app, self.cluster, &self.what.names, self.what.goal).await?;
+            let next = doubt_controller(self.app, self.cluster, &self.what.names, &self.what.goal).await?;
             self.app.console.next(&next);
         }
         Ok(None)
@@ -198,7 +192,7 @@ impl<'a> Follower<'a> {
     /// Notices Shims that are gone although they were not on their way out.
     fn remember(&mut self, shims: &[&ShimPicture]) -> Result<(), Failure> {
         let there = |name: &str| shims.iter().any(|shim| shim.name == name);
-        if self.what.goal == Goal::Ready {
+        if self.what.goal != Goal::Gone {
             if let Some(name) =
                 self.what.names.iter().find(|name| !there(name) && !self.seen.iter().any(|(seen, _)| seen == *name))
             {
@@ -247,23 +241,24 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
+    /// Whoever waits is told at once that it is in vain; whoever watches, or waits for removals, sees all to their end.
     fn end(&self, shims: &[&ShimPicture]) -> Option<Exit> {
-        if shims.is_empty() {
+        let reaches: Vec<_> = shims.iter().map(|shim| reach(&self.what.goal, shim)).collect();
+        let at_once = self.what.voice == Voice::Aside && self.what.goal != Goal::Gone;
+        let in_vain = reaches.iter().any(|reach| matches!(reach, Reach::Never(_)));
+        // Also where no Shim is left.
+        if reaches.iter().all(|reach| *reach == Reach::Yes) {
             return Some(Exit::Done);
         }
-        let open = |shim: &&&ShimPicture| match (self.what.goal, shim.life) {
-            (Goal::Ready, Life::Active) => shim.settled == Settled::Open,
-            _ => !has_only_failures(shim),
-        };
-        let ready = |shim: &&ShimPicture| shim.life == Life::Active && shim.settled == Settled::Ready;
-        match shims.iter().find(open) {
-            Some(_) => None,
-            None if shims.iter().all(ready) => Some(Exit::Done),
-            None => Some(Exit::Unhealthy),
-        }
+        (in_vain && (at_once || !reaches.contains(&Reach::Open))).then_some(Exit::Unhealthy)
     }
 
     fn complain(&self, shims: &[&ShimPicture]) {
+        for shim in shims {
+            if let Reach::Never(Some(why)) = reach(&self.what.goal, shim) {
+                self.app.console.note(&format!("error: {why}"));
+            }
+        }
         for trouble in views::troubles(shims, &self.app.console.side_screen()) {
             self.app.console.note(&trouble.text);
             self.app.console.next(&trouble.next);
@@ -297,18 +292,12 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// A removal that can't go on by itself: every node that is left has failed.
-fn has_only_failures(shim: &ShimPicture) -> bool {
-    let mut rows = shim.rows.iter().flatten().peekable();
-    rows.peek().is_some() && rows.all(|row| row.row.state == NodeState::Failed)
-}
-
 /// Says so if nobody works on the Shims, and knows what helps.
 pub async fn doubt_controller(
     app: &App<'_>,
     cluster: &Cluster,
     names: &[String],
-    goal: Goal,
+    goal: &Goal,
 ) -> Result<Vec<Next>, Failure> {
     let namespace = &cluster.namespace;
     let mut next = match cluster.controller().await? {
@@ -324,6 +313,6 @@ pub async fn doubt_controller(
             vec![Next::kubectl(["get", "pods", "--namespace", namespace])]
         }
     };
-    next.extend(names.first().filter(|_| goal == Goal::Gone).map(|name| Next::orphan(name)));
+    next.extend(names.first().filter(|_| *goal == Goal::Gone).map(|name| Next::orphan(name)));
     Ok(next)
 }

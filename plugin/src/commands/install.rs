@@ -6,12 +6,13 @@ use shim_core::api::Shim;
 
 use super::{
     App, Sent,
-    follow::{Follow, Goal, Voice, doubt_controller, follow},
+    follow::{Follow, Voice, doubt_controller, follow},
     preflight::{Preflight, preflight},
 };
 use crate::{
     cli::{
         ChangeFlags, InstallArgs, WaitFlags,
+        goal::Goal,
         values::{DryRun, ObjectFormat},
     },
     cluster::{Applied, Cluster, Force},
@@ -133,12 +134,15 @@ async fn send(
     new: &[Document],
     change: &ChangeFlags,
 ) -> Result<Vec<Sent>, Failure> {
+    let user = if new.is_empty() { None } else { cluster.user().await? };
     let mut sent = Vec::new();
     for document in all {
         let name = document.shim.name_any();
         let is_new = new.iter().any(|new| new.shim.name_any() == name);
         let (applied, object) = if is_new {
-            let outcome = cluster.apply(&document.raw, Force::Never, change.dry_run).await?;
+            let mut body = document.raw.clone();
+            spec::sign(&mut body, user.as_deref());
+            let outcome = cluster.apply(&body, Force::Never, change.dry_run).await?;
             (outcome.applied, outcome.object)
         } else {
             (Applied::Unchanged, document.raw.clone())
@@ -166,7 +170,7 @@ pub(super) async fn finish(
             .await;
     }
     if sent.iter().any(|sent| sent.applied != Applied::Unchanged) && change.output != Some(ObjectFormat::Name) {
-        let mut next = doubt_controller(app, cluster, &names, Goal::Ready).await?;
+        let mut next = doubt_controller(app, cluster, &names, &Goal::Ready).await?;
         next.push(if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() });
         app.console.next(&next);
     }

@@ -2,20 +2,30 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `status`, `install`, `upgrade`, `uninstall`, `init`, `teardown`, `version` | the commands |
-//! | `follow` | waiting and watching, for all of them |
+//! | `status`, `install`, `upgrade`, `uninstall` | the basic commands |
+//! | `history`, `rollback`, `pause`, `retry`, `wait` | the rollout commands |
+//! | `init`, `teardown`, `version` | the setup commands |
+//! | `step` | a change of a Shim, for all that make one |
+//! | `follow`, `reach` | waiting and watching, for all of them |
 //! | `preflight` | what is known before something is sent; pure |
 
 mod follow;
+mod history;
 mod init;
 mod install;
 mod orphan;
+mod pause;
 mod preflight;
+mod reach;
+mod retry;
+mod rollback;
 mod status;
+mod step;
 mod teardown;
 mod uninstall;
 mod upgrade;
 mod version;
+mod wait;
 
 use serde_json::Value;
 
@@ -49,6 +59,12 @@ impl App<'_> {
             Command::Install(args) => install::run(self, &args).await,
             Command::Upgrade(args) => upgrade::run(self, &args).await,
             Command::Uninstall(args) => uninstall::run(self, &args).await,
+            Command::History(args) => history::run(self, &args).await,
+            Command::Rollback(args) => Box::pin(rollback::run(self, &args)).await,
+            Command::Pause(args) => pause::pause(self, &args).await,
+            Command::Resume(args) => pause::resume(self, &args).await,
+            Command::Retry(args) => retry::run(self, &args).await,
+            Command::Wait(args) => wait::run(self, &args).await,
             Command::Init(args) => init::run(self, &args).await,
             Command::Teardown(args) => teardown::run(self, &args).await,
             Command::Version(args) => version::run(self, &args).await,

@@ -1,12 +1,13 @@
 //! `status`
 use super::{
     App,
-    follow::{Follow, Goal, Voice, doubt_controller, follow},
+    follow::{Follow, Voice, doubt_controller, follow},
     not_found,
 };
 use crate::{
     cli::{
         StatusArgs,
+        goal::Goal,
         values::{Details, StatusFormat},
     },
     cluster::Cluster,
@@ -108,7 +109,7 @@ async fn advise(app: &App<'_>, cluster: &Cluster, shims: &[&ShimPicture]) -> Res
     }
     if shims.iter().any(|shim| !shim.is("Ready")) {
         let names: Vec<_> = shims.iter().map(|shim| shim.name.clone()).collect();
-        app.console.next(&doubt_controller(app, cluster, &names, Goal::Ready).await?);
+        app.console.next(&doubt_controller(app, cluster, &names, &Goal::Ready).await?);
     }
     Ok(())
 }

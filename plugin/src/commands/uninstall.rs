@@ -11,13 +11,14 @@ use shim_core::{
 
 use super::{
     App,
-    follow::{Follow, Goal, Voice, doubt_controller, follow},
+    follow::{Follow, Voice, doubt_controller, follow},
     not_found,
     orphan::let_go,
 };
 use crate::{
     cli::{
         UninstallArgs,
+        goal::Goal,
         values::{DryRun, ObjectFormat},
     },
     cluster::{Cluster, PodUse},
@@ -147,7 +148,7 @@ async fn finish(app: &App<'_>, cluster: &Cluster, shims: &[Shim], args: &Uninsta
         let count = shim.status.as_ref().map(|status| status.nodes).unwrap_or_default();
         app.console.note(&format!("{}: {} to clean", shim.name_any(), nodes(count as usize)));
     }
-    let mut next = doubt_controller(app, cluster, &names, Goal::Gone).await?;
+    let mut next = doubt_controller(app, cluster, &names, &Goal::Gone).await?;
     next.push(if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() });
     app.console.next(&next);
     Ok(Exit::Done)

@@ -46,10 +46,17 @@ fn fetch_strategy(flags: &ArtifactFlags) -> Result<FetchStrategy, Failure> {
     }
 }
 
+/// Absent where no flag is given: the controller's defaults hold then.
 fn rollout_strategy(args: &InstallArgs) -> Option<RolloutStrategy> {
-    let rolling = args.rollout.max_update.clone().map(|max_update| Rolling { max_update: Some(max_update) });
-    let paused = args.paused.then_some(true);
-    (rolling.is_some() || paused.is_some()).then(|| RolloutStrategy { rolling, paused, ..RolloutStrategy::default() })
+    let flags = &args.rollout;
+    let strategy = RolloutStrategy {
+        kind: flags.strategy.map(|strategy| strategy.field().to_owned()),
+        rolling: flags.max_update.clone().map(|max_update| Rolling { max_update: Some(max_update) }),
+        canary: flags.canary.clone(),
+        max_failures: flags.max_failures.clone(),
+        paused: args.paused.then_some(true),
+    };
+    (strategy != RolloutStrategy::default()).then_some(strategy)
 }
 
 /// The artifact flags as words, for a hint that can be pasted.

@@ -1,11 +1,14 @@
-//! What `upgrade` changes, and the smallest server-side apply that says so.
+//! What a command changes of a Shim, and the smallest server-side apply that says so.
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Map, Value, json};
-use shim_core::api::Shim;
+use shim_core::{api::Shim, names::CHANGED_BY_ANNOTATION, revision::Inputs};
 
 use super::FIELD_MANAGER;
-use crate::{cli::UpgradeArgs, exit::Failure};
+use crate::{
+    cli::{ArtifactFlags, RolloutFlags, Strategy, UpgradeArgs},
+    exit::Failure,
+};
 
 /// One field that gets another value, or goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +46,26 @@ impl Change {
 
 /// The changes that the flags ask for. Errors: none at all.
 pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
-    let (artifact, rollout) = (&args.artifact, &args.rollout);
+    let mut changes = artifact_changes(&args.artifact)?;
+    let rollout = &args.rollout;
+    let map =
+        |entries: Vec<(String, Value)>| (!entries.is_empty()).then(|| Value::Object(entries.into_iter().collect()));
+    let selector = rollout.node_selector.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    changes.extend(map(selector).map(|map| Change::set(&["spec", "nodeSelector"], map)));
+    changes.extend(map(rollout.options.clone()).map(|map| Change::set(&["spec", "containerdRuntimeOptions"], map)));
+    if !rollout.tolerations.is_empty() {
+        changes.push(Change::set(&["spec", "tolerations"], json!(rollout.tolerations)));
+    }
+    changes.extend(pace_changes(rollout));
+    changes.extend(args.paused.map(pausing));
+    if changes.is_empty() {
+        Err(Failure::usage("nothing to change: give --url, --platform or another flag"))
+    } else {
+        Ok(changes)
+    }
+}
+
+fn artifact_changes(artifact: &ArtifactFlags) -> Result<Vec<Change>, Failure> {
     if artifact.version.is_some() && artifact.url.is_none() && artifact.platforms.is_empty() {
         return Err(Failure::usage("--version needs an artifact: --url with --sha256, or --platform"));
     }
@@ -59,22 +81,45 @@ pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
         changes.push(Change::unset(&["spec", "fetchStrategy", "anonHttp"]));
     }
     changes.extend(artifact.binary.as_ref().map(|binary| Change::set(&["spec", "binary"], binary.as_str())));
-    let map =
-        |entries: Vec<(String, Value)>| (!entries.is_empty()).then(|| Value::Object(entries.into_iter().collect()));
-    let selector = rollout.node_selector.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-    changes.extend(map(selector).map(|map| Change::set(&["spec", "nodeSelector"], map)));
-    changes.extend(map(rollout.options.clone()).map(|map| Change::set(&["spec", "containerdRuntimeOptions"], map)));
-    if !rollout.tolerations.is_empty() {
-        changes.push(Change::set(&["spec", "tolerations"], json!(rollout.tolerations)));
+    Ok(changes)
+}
+
+fn pace_changes(flags: &RolloutFlags) -> Vec<Change> {
+    let mut changes = Vec::new();
+    // What the other type does not know goes first: a flag that sets it all the same is refused by the schema's rule.
+    if flags.strategy == Some(Strategy::Recreate) {
+        changes.push(Change::unset(&["spec", "rolloutStrategy", "rolling"]));
+        changes.push(Change::unset(&["spec", "rolloutStrategy", "canary"]));
     }
-    let max_update = rollout.max_update.as_ref().map(|value| json!(value));
-    changes.extend(max_update.map(|value| Change::set(&["spec", "rolloutStrategy", "rolling", "maxUpdate"], value)));
-    changes.extend(args.paused.map(|paused| Change::set(&["spec", "rolloutStrategy", "paused"], paused)));
-    if changes.is_empty() {
-        Err(Failure::usage("nothing to change: give --url, --platform or another flag"))
-    } else {
-        Ok(changes)
-    }
+    let fields: [(&'static [&'static str], Option<Value>); 4] = [
+        (&["spec", "rolloutStrategy", "type"], flags.strategy.map(|strategy| strategy.field().into())),
+        (&["spec", "rolloutStrategy", "rolling", "maxUpdate"], flags.max_update.as_ref().map(|value| json!(value))),
+        (&["spec", "rolloutStrategy", "canary"], flags.canary.as_ref().map(|value| json!(value))),
+        (&["spec", "rolloutStrategy", "maxFailures"], flags.max_failures.as_ref().map(|value| json!(value))),
+    ];
+    changes.extend(fields.into_iter().filter_map(|(path, value)| Some(Change::set(path, value?))));
+    changes
+}
+
+/// Stop, or go on.
+pub fn pausing(paused: bool) -> Change {
+    Change::set(&["spec", "rolloutStrategy", "paused"], paused)
+}
+
+/// What makes a spec ask for these inputs, whatever it asks for now.
+pub fn restoring(inputs: &Inputs) -> Result<Vec<Change>, Failure> {
+    const PATHS: [&[&str]; 7] = [
+        &["spec", "version"],
+        &["spec", "fetchStrategy", "anonHttp"],
+        &["spec", "fetchStrategy", "platforms"],
+        &["spec", "fetchStrategy", "image"],
+        &["spec", "fetchStrategy", "secretName"],
+        &["spec", "binary"],
+        &["spec", "containerdRuntimeOptions"],
+    ];
+    let wanted = json!({"spec": serde_json::to_value(inputs).map_err(Failure::error)?});
+    let value = |path: &[&str]| path.iter().try_fold(&wanted, |at, key| at.get(key)).cloned();
+    Ok(PATHS.into_iter().map(|path| Change { path, value: value(path) }).collect())
 }
 
 /// The Shim as it will be.
@@ -104,19 +149,37 @@ pub fn apply_body(live: &Shim, changes: &[Change]) -> Result<Value, Failure> {
     Ok(body)
 }
 
-/// Why a field that has to go would stay: an apply only removes what nobody else has set too.
-pub fn held_by_others(live: &Shim, changes: &[Change]) -> Option<String> {
-    let gone = || changes.iter().filter(|change| change.value.is_none());
-    let others = live.managed_fields().iter().filter(|entry| !is_ours(entry));
-    let mut held = others.filter_map(|entry| Some((entry, gone().find(|change| holds(entry, change.path))?)));
-    let (entry, change) = held.next()?;
-    let manager = entry.manager.as_deref().unwrap_or_default();
-    Some(format!("{} has to go, and is managed by {manager:?}; change it there", change.path.join(".")))
+/// Writes down who asks for the change, as the API server told it; what stood there before spoke of an earlier one.
+pub fn sign(body: &mut Value, user: Option<&str>) {
+    match (user, body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)) {
+        (Some(user), _) => body["metadata"]["annotations"][CHANGED_BY_ANNOTATION] = user.into(),
+        (None, Some(annotations)) => drop(annotations.remove(CHANGED_BY_ANNOTATION)),
+        (None, None) => {}
+    }
 }
 
-fn holds(entry: &ManagedFieldsEntry, path: &[&str]) -> bool {
-    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-    path.iter().try_fold(fields, |fields, key| fields.map(|fields| fields.get(format!("f:{key}")))).flatten().is_some()
+/// Why a field that has to go would stay: an apply only removes what nobody else has set too.
+pub fn held_by_others(live: &Shim, changes: &[Change]) -> Option<String> {
+    let others = live.managed_fields().iter().filter(|entry| !is_ours(entry));
+    let mut held =
+        others.filter_map(|entry| Some((entry, changes.iter().find_map(|change| held_of(entry, live, change))?)));
+    let (entry, field) = held.next()?;
+    let manager = entry.manager.as_deref().unwrap_or_default();
+    Some(format!("{field} has to go, and is managed by {manager:?}; change it there"))
+}
+
+/// What a manager holds of that which a change takes away: the field, or a key that is not in its new value.
+fn held_of(entry: &ManagedFieldsEntry, live: &Shim, change: &Change) -> Option<String> {
+    let fields = &entry.fields_v1.as_ref()?.0;
+    let held = change.path.iter().try_fold(fields, |fields, key| fields.get(format!("f:{key}")))?;
+    let object = serde_json::to_value(live).ok()?;
+    let there = change.path.iter().try_fold(&object, |at, key| at.get(key))?;
+    let path = change.path.join(".");
+    let Some(new) = &change.value else { return Some(path) };
+    let keys = held.as_object()?.keys().filter_map(|key| key.strip_prefix("f:"));
+    let mut gone =
+        keys.filter(|key| there.get(key).is_some() && new.as_object().is_some_and(|new| !new.contains_key(*key)));
+    gone.next().map(|key| format!("{path}.{key}"))
 }
 
 fn is_ours(entry: &ManagedFieldsEntry) -> bool {
@@ -211,5 +274,56 @@ mod tests {
         assert_eq!(rollout.paused, Some(true));
         assert_eq!(serde_json::to_value(rollout.rolling).unwrap(), json!({"maxUpdate": 2}));
         assert_eq!(after.spec.node_selector, live(&json!([])).spec.node_selector);
+    }
+    #[test]
+    fn a_key_that_others_hold_can_not_be_removed() {
+        let held = json!([{"manager": "flux", "operation": "Apply", "fieldsV1": {"f:spec": {"f:nodeSelector": {"f:spin": {}}}}}]);
+        let change = |map: Value| held_by_others(&live(&held), &[Change::set(&["spec", "nodeSelector"], map)]);
+        let text = "spec.nodeSelector.spin has to go, and is managed by \"flux\"; change it there";
+        assert_eq!(change(json!({"other": "x"})).as_deref(), Some(text));
+        assert_eq!(change(json!({"spin": "false", "other": "x"})), None);
+    }
+
+    #[test]
+    fn going_back_writes_and_removes_what_a_revision_is_made_of() {
+        let mut before = live(&json!([]));
+        before.spec.binary = Some("containerd-shim-spin-v2".to_owned());
+        let inputs: Inputs = serde_json::from_value(json!({
+            "version": "v0",
+            "fetchStrategy": {"platforms": [{"os": "linux", "arch": "amd64", "location": "https://x/0", "sha256": "00"}]},
+            "containerdRuntimeOptions": {"SystemdCgroup": true},
+        }))
+        .unwrap();
+        let after = changed(&before, &restoring(&inputs).unwrap()).unwrap();
+        let mut wanted = before.clone();
+        inputs.restore(&mut wanted.spec);
+        assert_eq!(after.spec, wanted.spec);
+        assert_eq!(Inputs::from(&after.spec), inputs);
+    }
+
+    #[test]
+    fn the_signature_is_that_of_this_change() {
+        let mut body = json!({"metadata": {"name": "spin"}});
+        sign(&mut body, None);
+        assert_eq!(body, json!({"metadata": {"name": "spin"}}));
+        sign(&mut body, Some("alice"));
+        assert_eq!(body["metadata"]["annotations"], json!({"shim.dev/changed-by": "alice"}));
+        sign(&mut body, None);
+        assert_eq!(body["metadata"]["annotations"], json!({}));
+    }
+
+    #[test]
+    fn all_at_once_takes_the_pace_away() {
+        let flags = |canary| RolloutFlags { strategy: Some(Strategy::Recreate), canary, ..RolloutFlags::default() };
+        let mut before = live(&json!([]));
+        before.spec.rollout_strategy =
+            Some(serde_json::from_value(json!({"rolling": {"maxUpdate": 1}, "canary": 2, "maxFailures": 3})).unwrap());
+        let after = |flags| changed(&before, &pace_changes(&flags)).unwrap();
+        assert_eq!(
+            serde_json::to_value(after(flags(None)).spec.rollout_strategy).unwrap(),
+            json!({"type": "recreate", "maxFailures": 3})
+        );
+        let both = after(flags(Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(1))));
+        assert!(both.validate_cel().unwrap_err().to_string().contains("type recreate takes all nodes at once"));
     }
 }

@@ -2,7 +2,7 @@
 use kube::Resource as _;
 use serde::Deserialize as _;
 use serde_json::Value;
-use shim_core::api::Shim;
+use shim_core::{api::Shim, names::CHANGED_BY_ANNOTATION};
 
 use crate::exit::Failure;
 
@@ -65,6 +65,10 @@ fn strip(raw: &mut Value) {
     if let Some(metadata) = raw.get_mut("metadata").and_then(Value::as_object_mut) {
         for key in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "finalizers"] {
             metadata.remove(key);
+        }
+        // It tells who made an earlier change.
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(CHANGED_BY_ANNOTATION);
         }
     }
 }

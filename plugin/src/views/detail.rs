@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use shim_core::{
     names::Build,
-    status::{NodeState, pods},
+    status::{NodeState, nodes, pods},
     world::{Life, Share},
 };
 
@@ -20,10 +20,10 @@ const LABEL: usize = 15;
 const ROWS: usize = 10;
 
 /// The screen.
-pub fn detail(shim: &ShimPicture, columns: Columns, nodes: Nodes, screen: &Screen) -> String {
+pub fn detail(shim: &ShimPicture, columns: Columns, which: Nodes, screen: &Screen) -> String {
     let table = match &shim.rows {
         Some(rows) if rows.is_empty() => String::new(),
-        Some(rows) => table(rows, columns, nodes, screen),
+        Some(rows) => table(rows, columns, which, screen),
         None if shim.status.problems.is_empty() => String::new(),
         None => problems(shim, screen),
     };
@@ -52,10 +52,12 @@ fn header(shim: &ShimPicture, screen: &Screen) -> String {
 /// The word painted, the sentence cut where the terminal ends.
 fn state(shim: &ShimPicture, screen: &Screen) -> String {
     let (state, message) = (one_line(shim.state()), one_line(shim.message()));
+    let revision = shim.status.revision.as_ref().map(|revision| format!("revision {}", revision.number));
+    let told: Vec<_> = revision.into_iter().chain((!message.is_empty()).then_some(message)).collect();
     let word = screen.palette.paint(tone_of(&state), &state);
     let used = LABEL + state.width() + "  ()".len();
     let room = screen.width.map(|width| width.saturating_sub(used).max(LABEL));
-    if message.is_empty() { word } else { format!("{word}  ({})", cut(&message, room)) }
+    if told.is_empty() { word } else { format!("{word}  ({})", cut(&told.join("; "), room)) }
 }
 
 fn selector(labels: &BTreeMap<String, String>) -> String {
@@ -66,24 +68,33 @@ fn selector(labels: &BTreeMap<String, String>) -> String {
     one_line(&labels.iter().map(label).collect::<Vec<_>>().join(","))
 }
 
+/// How fast, and what holds it back.
 fn strategy(shim: &ShimPicture) -> String {
     let rollout = shim.rollout;
-    let nodes = |count: usize| format!("{count} node{} at a time", if count == 1 { "" } else { "s" });
-    let pace = match (shim.budget, rollout.max_update) {
-        (Some(budget), Share::Percent(_)) => format!("{} ({})", nodes(budget), rollout.max_update),
-        (Some(budget), Share::Count(_)) => nodes(budget),
-        (None, Share::Count(count)) => nodes(count as usize),
-        (None, Share::Percent(percent)) => format!("{percent}% of the nodes at a time"),
-    };
     if shim.life == Life::Deleting {
-        return format!("removal, {pace}");
+        return format!("removal, {}", pace(shim));
     }
     let canary = match rollout.canary {
         Share::Count(0) | Share::Percent(0) => String::new(),
         share => format!(", canary {share}"),
     };
     let paused = if rollout.paused { ", paused" } else { "" };
-    format!("rolling, {pace}{canary}, stops at {} failed{paused}", rollout.max_failures)
+    let stops = match rollout.max_failures {
+        Share::Percent(100) => "nothing stops it".to_owned(),
+        share => format!("stops at {share} failed"),
+    };
+    one_line(&format!("{}, {}{canary}, {stops}{paused}", shim.strategy, pace(shim)))
+}
+
+fn pace(shim: &ShimPicture) -> String {
+    let at_a_time = |count: usize| format!("{} at a time", nodes(count));
+    match (shim.budget, shim.rollout.max_update) {
+        (_, Share::Percent(100)) => "all nodes at once".to_owned(),
+        (Some(budget), Share::Percent(percent)) => format!("{} ({percent}%)", at_a_time(budget)),
+        (Some(budget), Share::Count(_)) => at_a_time(budget),
+        (None, Share::Count(count)) => at_a_time(count as usize),
+        (None, Share::Percent(percent)) => format!("{percent}% of the nodes at a time"),
+    }
 }
 
 fn counts(shim: &ShimPicture) -> String {
@@ -99,9 +110,9 @@ fn counts(shim: &ShimPicture) -> String {
     )
 }
 
-fn table(rows: &[RowPicture], columns: Columns, nodes: Nodes, screen: &Screen) -> String {
+fn table(rows: &[RowPicture], columns: Columns, which: Nodes, screen: &Screen) -> String {
     let mut table = Table::new(if columns == Columns::Wide { &WIDE } else { &NARROW });
-    let shown = if nodes == Nodes::All { rows.len() } else { ROWS };
+    let shown = if which == Nodes::All { rows.len() } else { ROWS };
     for row in rows.iter().take(shown) {
         let mut cells = vec![Cell::new(row.row.node.as_str())];
         cells.extend(state_cells(row, screen));

@@ -77,7 +77,7 @@ fn line(row: &RowPicture) -> String {
     let NodeRow { node, state, step, reason, message, .. } = &row.row;
     let said = match state {
         NodeState::Ready => row.version.clone().unwrap_or_default(),
-        NodeState::Failed => {
+        NodeState::Failed | NodeState::Retrying => {
             let step = step.map(|step| format!("{step} ")).unwrap_or_default();
             format!("{step}{reason}: {message} (attempt {})", row.row.attempts)
         }

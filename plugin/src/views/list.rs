@@ -78,7 +78,7 @@ fn node_item(picture: &RowPicture) -> NodeItem<'_> {
     NodeItem {
         node: row.node.as_str(),
         state: row.state.to_string(),
-        step: row.step.filter(|_| row.state == NodeState::Failed),
+        step: row.step.filter(|_| matches!(row.state, NodeState::Failed | NodeState::Retrying)),
         reason: &row.reason,
         message: &row.message,
         version: picture.version.as_deref(),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `picture` | what was read, digested: the one input of all views |
 //! | `overview`, `detail`, `node` | the screens of `status` |
+//! | `revisions`, `history` | what became of each revision and what it changed; the screens of `history` |
 //! | `problems` | why a Shim is not as it should be, and what to do next |
 //! | `events` | one line per change, for `-w` and `--wait` |
 //! | `list` | the same for programs |
@@ -11,11 +12,13 @@
 
 mod detail;
 mod events;
+mod history;
 mod list;
 mod node;
 mod overview;
 mod picture;
 mod problems;
+mod revisions;
 mod table;
 mod text;
 
@@ -23,11 +26,13 @@ use jiff::Timestamp;
 
 pub use detail::detail;
 pub use events::{Tracker, heartbeat};
+pub use history::{RevisionList, history, revision, revision_list};
 pub use list::{ApiList, list};
 pub use node::node;
 pub use overview::overview;
 pub use picture::{Facts, Picture, RowPicture, Settled, ShimPicture, Snapshot};
 pub use problems::{Trouble, troubles};
+pub use revisions::{Entry, entries};
 pub use table::{Cell, Table};
 pub use text::{age, clean, one_line};
 
@@ -62,13 +67,14 @@ pub enum Nodes {
     All,
 }
 
-/// How the word for a state is painted: of nodes and of Shims.
+/// How the word for a state is painted: of nodes, of Shims and of revisions.
 fn tone_of(state: &str) -> Tone {
     match state {
         "Failed" | "Conflict" | "InvalidSpec" => Tone::Bad,
-        "Unknown" | "Paused" => Tone::Warning,
-        "Updating" | "Removing" => Tone::Busy,
-        "Ready" | "NoNodes" => Tone::Good,
+        "Unknown" | "Paused" | "Retrying" => Tone::Warning,
+        "Updating" | "Removing" | "Progressing" => Tone::Busy,
+        "Ready" | "NoNodes" | "Complete" => Tone::Good,
+        "Superseded" => Tone::Faint,
         _ => Tone::Plain,
     }
 }

@@ -10,8 +10,8 @@ use kube::ResourceExt as _;
 use shim_core::{
     api::{Shim, ShimStatus},
     board::{Board, Side},
-    names::Build,
-    status::{self, NodeRow},
+    names::{Build, NodeName},
+    status::{self, NodeRow, NodeState},
     world::{LeanNode, Life, NodeView, Objects, Rollout, ShimView, World},
 };
 
@@ -72,6 +72,8 @@ pub struct ShimPicture {
     pub selector: BTreeMap<String, String>,
     /// Nodes at a time, where the nodes are known.
     pub budget: Option<usize>,
+    /// `spec.rolloutStrategy.type`
+    pub strategy: String,
     /// How fast, and when to stop.
     pub rollout: Rollout,
     /// Where its life stands.
@@ -80,6 +82,10 @@ pub struct ShimPicture {
     pub settled: Settled,
     /// Computed now, or else as the controller wrote it.
     pub status: ShimStatus,
+    /// As the controller wrote it.
+    pub written: ShimStatus,
+    /// `metadata.generation`
+    pub generation: Option<i64>,
     /// Its nodes, worst first; none where they may not be read.
     pub rows: Option<Vec<RowPicture>>,
 }
@@ -138,6 +144,7 @@ impl ShimPicture {
         let spec = view.spec.as_ref().ok();
         let side = board.and_then(|board| Some((board, board.side(&view.name)?)));
         let seen = side.map(|(board, side)| (status::summarize(board, side).status, rows(board, side)));
+        let strategy = shim.spec.rollout_strategy.as_ref().and_then(|strategy| strategy.kind.clone());
         let (status, rows) = seen.map_or_else(|| (view.status.clone(), None), |(status, rows)| (status, Some(rows)));
         Some(Self {
             name: shim.name_any(),
@@ -146,10 +153,13 @@ impl ShimPicture {
             runtime_class: shim.spec.runtime_class.name.clone(),
             selector: shim.spec.node_selector.clone().unwrap_or_default(),
             budget: side.map(|(_, side)| side.budget()),
+            strategy: strategy.unwrap_or_else(|| "rolling".to_owned()),
             rollout: spec.map(|spec| spec.rollout).unwrap_or_default(),
             life: view.life,
-            settled: settled(shim),
+            settled: settled(&view, side),
             status,
+            written: view.status.clone(),
+            generation: view.generation,
             rows,
         })
     }
@@ -166,6 +176,16 @@ impl ShimPicture {
 
     fn condition(&self, kind: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|condition| condition.type_ == kind)
+    }
+
+    /// Whether what the controller wrote speaks of the spec as it is now.
+    pub fn is_observed(&self) -> bool {
+        self.written.observed_generation == self.generation
+    }
+
+    /// Whether the controller has written a condition with this status.
+    pub fn has_written(&self, kind: &str, status: &str) -> bool {
+        self.written.conditions.iter().any(|condition| condition.type_ == kind && condition.status == status)
     }
 
     /// One word for the whole.
@@ -204,14 +224,36 @@ fn version(shim: &ShimView, row: &NodeRow, arch: &str) -> Option<String> {
     Some(current.map_or_else(|| format!("build {build}"), |spec| spec.inputs.version.clone()))
 }
 
-fn settled(shim: &Shim) -> Settled {
-    let Some(status) = &shim.status else { return Settled::Open };
+fn settled(shim: &ShimView, side: Option<(&Board<'_>, &Side<'_>)>) -> Settled {
+    let status = &shim.status;
     let is = |kind: &str| status.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
     // A paused rollout with nothing under way waits for a person too.
     let paused = status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "Paused");
-    match (status.observed_generation == shim.metadata.generation, is("Ready"), is("Stalled") || paused) {
+    let observed = status.observed_generation.is_some() && status.observed_generation == shim.generation;
+    match (observed, is("Ready"), is("Stalled") || paused) {
         (true, true, _) => Settled::Ready,
-        (true, false, true) => Settled::Stalled,
+        (true, false, true) if !is_retried(shim, side) => Settled::Stalled,
         _ => Settled::Open,
+    }
+}
+
+/// Whether somebody has asked for another try that has not begun: an annotation makes no new generation.
+fn is_retried(shim: &ShimView, side: Option<(&Board<'_>, &Side<'_>)>) -> bool {
+    let Some(retry) = &shim.retry else { return false };
+    let asked = |node: &NodeName, since: Timestamp| {
+        since < retry.at && retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
+    };
+    match side {
+        // One that does not answer is not tried.
+        Some((board, side)) => status::rows(board, side).iter().any(|row| {
+            row.state == NodeState::Failed
+                && row.since.is_some_and(|since| asked(&row.node, since))
+                && board.node(&row.node).is_some_and(|node| node.ready)
+        }),
+        None => shim.status.problems.iter().any(|problem| {
+            let since = problem.since.as_ref().and_then(|since| since.parse().ok());
+            problem.state == "Failed"
+                && problem.node.parse().ok().zip(since).is_some_and(|(node, since)| asked(&node, since))
+        }),
     }
 }

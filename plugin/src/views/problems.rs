@@ -1,5 +1,5 @@
 //! Why a Shim is not as it should be, at once: node, step, reason, message, last log line, and what to do next.
-use shim_core::{api::Problem, status::nodes};
+use shim_core::{api::Problem, status::nodes, world::Life};
 
 use super::{Screen, ShimPicture, age, one_line};
 use crate::next::Next;
@@ -26,9 +26,10 @@ fn trouble(shim: &ShimPicture, screen: &Screen) -> Option<Trouble> {
     }
     let failed = shim.status.nodes_failed;
     let title = match (failed, wrong.first()) {
-        (0, None) => format!("{}: {}", shim.state(), shim.message()),
-        (0, Some(_)) => shim.state().to_owned(),
-        (failed, _) => format!("{} failed", nodes(failed as usize)),
+        (0, None) => format!(": {}: {}", shim.state(), shim.message()),
+        (0, Some(_)) => format!(": {}", shim.state()),
+        (failed, _) if shim.is("Stalled") => format!(" stopped: {}", of_wanted(failed, shim)),
+        (failed, _) => format!(": {}", of_wanted(failed, shim)),
     };
     let worst = wrong.first().map(|problem| lines(problem, screen)).unwrap_or_default();
     let more = match wrong.len() {
@@ -36,8 +37,12 @@ fn trouble(shim: &ShimPicture, screen: &Screen) -> Option<Trouble> {
         2 => "  … 1 more node with problems\n".to_owned(),
         many => format!("  … {} more nodes with problems\n", many - 1),
     };
-    let text = format!("{}: {}\n{worst}{more}", shim.name, one_line(&title));
+    let text = format!("{}\n{worst}{more}", one_line(&format!("{}{title}", shim.name)));
     Some(Trouble { text, next: next(shim, wrong.first().copied()) })
+}
+
+fn of_wanted(failed: u32, shim: &ShimPicture) -> String {
+    format!("{failed} of {} failed", nodes(shim.wanted() as usize))
 }
 
 fn lines(problem: &Problem, screen: &Screen) -> String {
@@ -66,6 +71,18 @@ fn next(shim: &ShimPicture, worst: Option<&Problem>) -> Vec<Next> {
         Next::kubectl(["get", "pods", "--all-namespaces", "--field-selector", &node])
     });
     let whole = Next::status_of(&shim.name);
-    let unpause = (shim.state() == "Paused").then(|| Next::unpause(&shim.name));
-    in_use.into_iter().chain(unpause).chain([whole]).chain(of_node).collect()
+    let is_paused = shim.state() == "Paused" || (shim.rollout.paused && shim.is("Stalled"));
+    let resume = is_paused.then(|| Next::resume(&shim.name));
+    let cures = if shim.is("Stalled") && shim.state() == "Failed" { cures(shim, worst) } else { Vec::new() };
+    in_use.into_iter().chain(resume).chain(cures).chain(of_node).chain([whole]).collect()
+}
+
+/// What gets a rollout going that has stopped: the same once more, or what was there before.
+fn cures(shim: &ShimPicture, worst: Option<&Problem>) -> Vec<Next> {
+    let retry = match worst.filter(|problem| problem.state == "Failed") {
+        Some(problem) => Next::retry_node(&shim.name, &problem.node),
+        None => Next::retry(&shim.name),
+    };
+    let has_past = shim.life == Life::Active && shim.status.revision.as_ref().is_some_and(|current| current.number > 1);
+    [retry].into_iter().chain(has_past.then(|| Next::rollback(&shim.name))).collect()
 }

@@ -10,6 +10,7 @@ fn a_bare_call_prints_grouped_help() {
     for line in [
         "Usage:\n  kubectl shim COMMAND [flags]",
         "Basic commands:\n  status ",
+        "Rollout commands:\n  history ",
         "Setup commands:\n  init ",
         "  124  --timeout passed",
     ] {
@@ -21,7 +22,9 @@ fn a_bare_call_prints_grouped_help() {
 
 #[test]
 fn each_command_has_help_with_examples() {
-    for name in ["status", "install", "upgrade", "uninstall", "init", "teardown", "version"] {
+    let basic = ["status", "install", "upgrade", "uninstall"];
+    let rollout = ["history", "rollback", "pause", "resume", "retry", "wait"];
+    for name in basic.into_iter().chain(rollout).chain(["init", "teardown", "version"]) {
         let ran = run(&[name, "--help"]);
         assert_eq!(ran.code, Some(0), "{name}");
         assert!(ran.out.contains(&format!("Usage: kubectl shim {name}")), "{}", ran.out);
@@ -64,6 +67,21 @@ fn usage_errors_look_like_those_of_kubectl() {
         (&["upgrade", "spin", "--url", "https://x/a", "--sha256", sha], "error: required flag(s) \"version\" not set"),
         (&["uninstall"], "error: required argument NAME not set"),
         (&["uninstall", "--all", "spin"], "error: --all can't be used together with"),
+        (&["rollback"], "error: required argument NAME not set"),
+        (
+            &["rollback", "spin", "--to-revision", "1", "--to-version", "v1"],
+            "error: --to-revision can't be used together with --to-version",
+        ),
+        (&["pause"], "error: required argument NAME not set"),
+        (&["retry", "spin", "--node"], "error: flag needs an argument: --node"),
+        (
+            &["wait", "spin", "--for=gone"],
+            "error: invalid argument \"gone\" for \"--for\" flag: use ready, updated, paused, deleted, condition=TYPE[=VALUE] or revision=N",
+        ),
+        (
+            &["wait", "spin", "--for=condition=Redy"],
+            "error: invalid argument \"condition=Redy\" for \"--for\" flag: \"Redy\" is not one of Ready, Reconciling, Stalled, Paused",
+        ),
         (&["init"], "error: required flag(s) \"image\" not set"),
     ] {
         // The image may have been fixed when this was built.

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod help;
+mod history;
 mod install;
 mod offline;
 mod rig;
+mod rollout;
+mod scene;
 mod setup;
 mod status;
 mod stub;

@@ -115,7 +115,7 @@ fn the_manifests_of_init_come_without_a_cluster() {
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     let first = ran.out.split("---\n").next().unwrap();
     assert!(first.contains("kind: CustomResourceDefinition"), "{first}");
-    assert_eq!(ran.out.matches("\n---\n").count(), 9, "{}", ran.out);
+    assert_eq!(ran.out.matches("\n---\n").count(), 10, "{}", ran.out);
     for line in ["image: example.com/shim:v1", "namespace: tools", "--pull-secret=pull"] {
         assert!(ran.out.contains(line), "{line}");
     }

@@ -14,6 +14,9 @@ pub const SHIMS: &str = "/apis/shim.dev/v1alpha1/shims";
 /// The controller.
 pub const CONTROLLER: &str = "/apis/apps/v1/namespaces/shim-system/deployments/shim-controller";
 
+/// Where one asks who one is.
+pub const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
 /// The server; it ends with the test's process.
 pub struct Stub {
     port: u16,
@@ -157,7 +160,8 @@ fn serve(mut stream: TcpStream, shared: &(Mutex<State>, Condvar)) {
     let (code, body) = {
         let mut state = shared.0.lock().unwrap();
         let answer = answer(&mut state, &request);
-        if request.method != "GET" {
+        // A review is a question.
+        if !["GET", "POST"].contains(&request.method.as_str()) {
             let line = format!("{} {}?{}", request.method, request.path, request.query);
             state.writes.push((line, request.body.clone()));
         }
@@ -230,6 +234,9 @@ fn answer(state: &mut State, request: &Request) -> (u16, String) {
         "GET" => read_object(state, path),
         "PATCH" => patch(state, request),
         "DELETE" => delete(state, request),
+        "POST" if path == WHOAMI => {
+            (201, json!({"metadata": {}, "status": {"userInfo": {"username": "alice"}}}).to_string())
+        }
         _ => status(405, "MethodNotAllowed", "no such method", &json!({})),
     }
 }
@@ -240,7 +247,7 @@ fn status(code: u16, reason: &str, message: &str, details: &Value) -> (u16, Stri
 }
 
 fn is_collection(path: &str) -> bool {
-    const PLURALS: [&str; 5] = ["shims", "nodes", "jobs", "pods", "runtimeclasses"];
+    const PLURALS: [&str; 6] = ["shims", "nodes", "jobs", "pods", "runtimeclasses", "controllerrevisions"];
     PLURALS.contains(&path.rsplit('/').next().unwrap_or_default())
 }
 

@@ -26,7 +26,8 @@ fn only_what_changes_is_sent() {
     assert!(line.starts_with(&format!("PATCH {SHIMS}/spin?")) && !line.contains("force"), "{line}");
     let spec =
         json!({"version": "v2", "fetchStrategy": {"anonHttp": {"location": "https://example.com/v2", "sha256": SHA}}});
-    assert_eq!((&body["spec"], &body["metadata"]), (&spec, &json!({"name": "spin", "uid": "spin"})));
+    let metadata = json!({"name": "spin", "uid": "spin", "annotations": {"shim.dev/changed-by": "alice"}});
+    assert_eq!((&body["spec"], &body["metadata"]), (&spec, &metadata));
     assert_eq!(stub.get(&format!("{SHIMS}/spin")).unwrap()["spec"]["nodeSelector"], json!({"spin": "true"}));
 }
 

@@ -1,6 +1,8 @@
 //! `-w` and `--wait`: how they end.
 use std::process::{Child, Command};
 
+use serde_json::{Value, json};
+
 use crate::{
     rig::{Ran, SHA, ask, end, start},
     stub::{SHIMS, Stub, shim},
@@ -62,7 +64,7 @@ fn a_time_out_has_its_own_code() {
     let ran = ask(&cluster("False", "False"), &["status", "spin", "-w", "--timeout", "1s"]);
     assert_eq!(ran.code, Some(124));
     assert!(
-        ran.err.contains("error: not done after 1s: spin: 0 of 1 node ready\nNext: kubectl shim status spin -w"),
+        ran.err.contains("error: not done after 1s: spin: 0 of 1 node ready; canary: 0 of 1 node done\nNext: kubectl shim status spin -w"),
         "{}",
         ran.err
     );
@@ -101,7 +103,7 @@ fn install_waits_for_what_it_has_sent() {
 fn a_watch_for_programs_prints_one_document_a_line() {
     let ran = ask(&cluster("True", "False"), &["status", "-w", "-o", "json"]);
     assert_eq!(ran.out.lines().count(), 1);
-    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let value: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(value["kind"], "ShimStatusList");
 }
 
@@ -112,4 +114,68 @@ fn a_watch_that_nobody_reads_ends() {
     drop(child.stdout.take());
     let ran = end(child);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+}
+
+fn with_revision(number: i64, ready: &str, stalled: &str) -> Value {
+    let mut shim = shim("spin", "v1", ready, stalled);
+    shim["status"]["revision"] = json!({"number": number, "version": "v1"});
+    shim
+}
+
+#[test]
+fn a_state_that_is_there_is_met_at_once() {
+    let stub = cluster("True", "False");
+    stub.put(&path(), with_revision(3, "True", "False"));
+    for goal in ["ready", "updated", "condition=Ready", "condition=stalled=false", "revision=3"] {
+        let ran = ask(&stub, &["wait", "shim/spin", "--for", goal]);
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (Some(0), "shim.shim.dev/spin condition met\n"),
+            "{goal}: {}",
+            ran.err
+        );
+    }
+    assert_eq!(ask(&stub, &["wait", "gone", "--for=deleted"]).out, "shim.shim.dev/gone condition met\n");
+    assert!(stub.writes().is_empty());
+}
+
+#[test]
+fn a_state_that_comes_is_waited_for() {
+    let stub = cluster("False", "False");
+    let child = start(&stub, &["wait", "spin", "--for=revision=2", "--timeout", "30s"]);
+    stub.put(&path(), with_revision(2, "True", "False"));
+    let ran = end(child);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin condition met\n"), "{}", ran.err);
+    let child = start(&stub, &["wait", "spin", "--for=deleted", "--timeout", "30s"]);
+    stub.remove(&path());
+    assert_eq!(end(child).code, Some(0));
+}
+
+#[test]
+fn what_can_not_be_reached_any_more_ends_a_wait_at_once() {
+    let stub = cluster("False", "True");
+    let mut stopped = with_revision(3, "False", "True");
+    stopped["status"]["nodesUpdated"] = json!(1);
+    stub.put(&path(), stopped);
+    stub.put(&format!("{SHIMS}/other"), shim("other", "v1", "False", "False"));
+    for words in [&["spin"][..], &["spin", "--for=updated"], &["spin", "--for=revision=3"], &["other", "spin"]] {
+        let ran = ask(&stub, &[&["wait"][..], words].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{words:?}: {}", ran.err);
+    }
+    let ran = ask(&stub, &["wait", "spin", "--for=revision=2"]);
+    assert_eq!(ran.code, Some(4));
+    assert!(ran.err.contains("error: spin: revision 2 was replaced by revision 3\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_wait_has_an_end() {
+    let stub = cluster("True", "False");
+    for goal in ["paused", "deleted", "condition=Stalled", "revision=9"] {
+        let ran = ask(&stub, &["wait", "spin", "--for", goal, "--timeout", "1s"]);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(124), ""), "{goal}");
+        assert!(ran.err.contains("error: not done after 1s: spin: "), "{}", ran.err);
+    }
+    let ran = ask(&stub, &["wait", "nope"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("\"nope\" not found"), "{}", ran.err);
 }

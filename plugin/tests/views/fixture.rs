@@ -16,7 +16,7 @@ use shim_core::{
     api::Shim,
     names::Build,
     report::{FORMAT, Failure, Outcome, Reason, Report, Step},
-    revision::{Inputs, RevisionView},
+    revision::{Fate, Inputs, Record, RevisionView},
     task::Task,
     world::{LeanNode, ShimView, SpecView},
 };
@@ -31,18 +31,25 @@ fn ago(seconds: i64) -> Timestamp {
 }
 
 /// A cluster of which everything may be read.
-#[derive(Default)]
 pub struct Cluster {
     pub shims: Vec<Shim>,
+    /// Number of the revision that is on record of each.
+    pub number: i64,
     nodes: Vec<LeanNode>,
     jobs: Vec<Job>,
     classes: Vec<RuntimeClass>,
 }
 
+impl Default for Cluster {
+    fn default() -> Self {
+        Self { shims: Vec::new(), number: 1, nodes: Vec::new(), jobs: Vec::new(), classes: Vec::new() }
+    }
+}
+
 impl Cluster {
     pub fn snapshot(&self) -> Snapshot {
         let facts = Facts::All {
-            revisions: self.shims.iter().filter_map(revision).collect(),
+            revisions: self.shims.iter().filter_map(|shim| revision(shim, self.number)).collect(),
             nodes: self.nodes.clone(),
             jobs: self.jobs.clone(),
             pods: Vec::new(),
@@ -148,7 +155,7 @@ impl Cluster {
     fn job(&mut self, node: &str, shim: &str, attempt: u32, op: &serde_json::Value) -> &mut Job {
         let task: Task = serde_json::from_value(json!({"format": 1, "node": node, "nodeUid": format!("uid-{node}"),
             "machineId": format!("m-{node}"), "serial": attempt, "ops": {shim: op},
-            "tries": {shim: {"failed": attempt - 1, "waited": 0, "since": 0, "counted": attempt > 3}}}))
+            "tries": {shim: {"failed": attempt - 1, "waited": 0, "since": ago(60).as_second(), "counted": attempt > 3}}}))
         .unwrap();
         let job = json!({"metadata": {"name": format!("shim-{node}-0123456789ab"), "uid": format!("job-{node}-{shim}"),
             "annotations": {"shim.dev/task": serde_json::to_string(&task).unwrap()}}});
@@ -162,6 +169,12 @@ impl Cluster {
         let outcome = Outcome::Failed(Failure::new(Step::Fetch, Reason::ChecksumMismatch, message));
         let log = "GET https://example.com/a\n200 OK, 12345678 bytes\ndigest is 9b9df8d64551a2b3\n";
         finish(self.running(node, shim, attempt), shim, outcome, log, seconds);
+    }
+
+    /// The last try failed for a reason that may pass.
+    pub fn tripped(&mut self, node: &str, shim: &str, seconds: i64) {
+        let failure = Failure::new(Step::Fetch, Reason::DownloadFailed, "connection reset by peer");
+        finish(self.running(node, shim, 1), shim, Outcome::Failed(failure), "", seconds);
     }
 
     /// A removal found pods.
@@ -180,10 +193,10 @@ fn finish(job: &mut Job, shim: &str, outcome: Outcome, log: &str, seconds: i64) 
 }
 
 /// What the Shim asks for, on record.
-fn revision(shim: &Shim) -> Option<ControllerRevision> {
+fn revision(shim: &Shim, number: i64) -> Option<ControllerRevision> {
     let view = RevisionView {
         shim: shim.name_any().parse().ok()?,
-        number: 1,
+        number,
         inputs: Inputs::from(&shim.spec),
         created: ago(3600),
         generation: 1,
@@ -191,6 +204,20 @@ fn revision(shim: &Shim) -> Option<ControllerRevision> {
         record: None,
     };
     view.object(&shim.uid()?, "shim-system").ok()
+}
+
+/// A revision on record: its number, its version, how long ago it was made, what became of it after so many seconds.
+pub fn on_record(number: i64, version: &str, age: i64, fate: Option<(Fate, u32, u32, i64)>) -> RevisionView {
+    let inputs = json!({"version": version, "fetchStrategy": {"anonHttp": {"location": format!("https://example.com/{version}.tar.gz"), "sha256": digest(version)}}});
+    RevisionView {
+        shim: "spin-v2".parse().unwrap(),
+        number,
+        inputs: serde_json::from_value(inputs).unwrap(),
+        created: ago(age),
+        generation: number,
+        author: "kubectl-shim (alice)".to_owned(),
+        record: fate.map(|(fate, updated, nodes, took)| Record { fate, updated, nodes, at: ago(age - took) }),
+    }
 }
 
 fn digest(version: &str) -> String {

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod fixture;
+mod history;
 mod screens;
 mod watching;

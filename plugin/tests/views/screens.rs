@@ -177,3 +177,53 @@ fn for_programs() {
     assert!(value["items"][0].get("nodes").is_none());
     assert_eq!(value["items"][0]["status"]["nodes"], 6);
 }
+
+#[test]
+fn a_rollout_that_stopped_says_how_to_go_on_and_how_to_go_back() {
+    let mut cluster = rollout();
+    cluster.number = 7;
+    assert_snapshot!("stopped-troubles", troubles(&cluster.picture()));
+    let picture = cluster.picture();
+    let text = |width| views::detail(&picture.shims[0], Columns::Narrow, Nodes::Worst, &screen(Some(width)));
+    assert!(text(80).contains("State:         Failed  (revision 7; 1 of 4 nodes failed; the rollout stopped; "));
+}
+
+#[test]
+fn a_node_that_is_tried_again_soon_has_not_failed_yet() {
+    let mut cluster = Cluster::default();
+    cluster.shim("spin-v2", "v1", 600);
+    for name in ["node-01", "node-02", "node-03"] {
+        cluster.node(name);
+    }
+    cluster.ready("node-01", "spin-v2", 60);
+    cluster.marked("node-02", "spin-v2", "claimed");
+    cluster.tripped("node-02", "spin-v2", 3);
+    let picture = cluster.picture();
+    let text = |width| views::detail(&picture.shims[0], Columns::Narrow, Nodes::Worst, &screen(Some(width)));
+    assert_snapshot!("detail-retrying", text(120));
+    assert_snapshot!("retrying-troubles", troubles(&picture));
+}
+
+#[test]
+fn the_strategy_is_told_as_it_is() {
+    let strategy = |fields: serde_json::Value| {
+        let mut cluster = Cluster::default();
+        cluster.shim("spin-v2", "v1", 600).spec.rollout_strategy = Some(serde_json::from_value(fields).unwrap());
+        for name in ["node-01", "node-02", "node-03"] {
+            cluster.node(name);
+        }
+        let text = views::detail(&cluster.picture().shims[0], Columns::Narrow, Nodes::Worst, &screen(None));
+        text.lines().find_map(|line| line.strip_prefix("Strategy:")).unwrap().trim().to_owned()
+    };
+    for (fields, text) in [
+        (serde_json::json!({}), "rolling, 1 node at a time (10%), canary 1, stops at 1 failed"),
+        (serde_json::json!({"type": "recreate"}), "recreate, all nodes at once, stops at 1 failed"),
+        (
+            serde_json::json!({"rolling": {"maxUpdate": 2}, "canary": "50%", "maxFailures": "20%", "paused": true}),
+            "rolling, 2 nodes at a time, canary 50%, stops at 20% failed, paused",
+        ),
+        (serde_json::json!({"canary": 0, "maxFailures": "100%"}), "rolling, 1 node at a time (10%), nothing stops it"),
+    ] {
+        assert_eq!(strategy(fields.clone()), text, "{fields}");
+    }
+}

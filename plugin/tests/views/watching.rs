@@ -17,12 +17,12 @@ fn every_change_is_told_once() {
         cluster.outdated(name, "spin-v2", 600);
     }
     let first = cluster.picture();
-    assert_eq!(tracker.observe(&all(&first)), ["spin-v2 v2 Updating: 0 of 2 nodes ready"]);
+    assert_eq!(tracker.observe(&all(&first)), ["spin-v2 v2 Updating: 0 of 2 nodes ready; canary: 0 of 1 node done"]);
     assert!(tracker.observe(&all(&first)).is_empty());
 
     cluster.running("node-01", "spin-v2", 1);
     let second = cluster.picture();
-    assert_eq!(tracker.observe(&all(&second)), ["node-01 Updating the installer runs  0/2"]);
+    assert_eq!(tracker.observe(&all(&second)), ["node-01 Updating the installer starts  0/2"]);
 
     let mut cluster = Cluster::default();
     cluster.shim("spin-v2", "v2", 60);
@@ -82,7 +82,7 @@ fn without_rights_the_counts_are_told() {
 fn a_heartbeat_names_what_is_under_way() {
     let text = heartbeat(&all(&rollout().picture()));
     assert!(text.starts_with("still working: spin-v2 1/4: node-02 Failed"), "{text}");
-    assert!(text.contains("node-03 Updating the installer runs"), "{text}");
+    assert!(text.contains("node-03 Updating the installer starts"), "{text}");
 }
 
 #[test]
