@@ -110,14 +110,10 @@ impl<'w> Board<'w> {
         };
         let old = fallback.source.artifact(&node.arch).filter(|old| old.build != artifact.build)?;
         let held_back = side.is_stopped() || (side.is_canary_open() && side.tally.older > 0);
-        let serves =
-            served(&side.shim.name, node).is_some_and(|ready| ready.build != old.build || self.is_true(side, node));
+        let serves = served(&side.shim.name, node)
+            .is_some_and(|ready| ready.build != old.build || stand::is_true(ready, side, node));
         let tried = || stand.op(side.shim).is_some_and(|op| self.word(side, node, &op).is_some());
         (held_back && !serves && !tried()).then(|| stand::install(spec, &fallback.source, old))
-    }
-
-    fn is_true(&self, side: &Side<'w>, node: &NodeView) -> bool {
-        served(&side.shim.name, node).is_some_and(|ready| stand::is_true(ready, side, node))
     }
 
     /// Whether no container of a Job has run, nothing it was made for is wished any more, and nobody relies on what it

@@ -128,8 +128,9 @@ impl<'w> Board<'w> {
 
     /// Whether a later Job on the same node has to do with the Shim: then this one's word on it is history.
     pub fn is_superseded(&self, job: &JobView, shim: &ShimName) -> bool {
-        let later = |other: &&JobView| other.task.serial > job.task.serial && other.task.ops.contains_key(shim);
-        self.jobs_on(&job.task.node).iter().any(|other| later(other))
+        self.jobs_on(&job.task.node)
+            .iter()
+            .any(|other| other.task.serial > job.task.serial && other.task.ops.contains_key(shim))
     }
 }
 

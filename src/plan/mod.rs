@@ -38,7 +38,6 @@ mod shims;
 
 /// One write to the API server.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a plan holds few actions, and lives for one pass")]
 pub enum Action {
     /// Put our finalizer on a Shim.
     Hold(ShimName),

@@ -212,10 +212,8 @@ pub fn story_of(report: &Report) -> String {
 
 fn apply(cluster: &mut Cluster, rng: &mut Rng, machine: &MachineId, job: &Job, shim: &ShimName, fate: Fate) {
     let (task, op) = (job.task(), &job.task().ops[shim]);
-    if fate == Fate::Done {
-        if matches!(op, Op::Install(_) | Op::Remove) {
-            cluster.untold.remove(&(task.node_uid.clone(), shim.clone()));
-        }
+    if fate == Fate::Done && matches!(op, Op::Install(_) | Op::Remove) {
+        cluster.untold.remove(&(task.node_uid.clone(), shim.clone()));
     }
     let disk = cluster.machines.get_mut(machine).unwrap();
     match op {

@@ -137,7 +137,7 @@ impl Mutant {
                     .map(|revision| Action::Revise(RevisionView { number: revision.number + 1, ..revision.clone() })),
             ),
             Self::ForgetsTheLastCompleteRevision => {
-                made.actions.extend(newest(saw).map(|revision| Action::Forget(revision.shim.clone(), revision.number)))
+                made.actions.extend(newest(saw).map(|revision| Action::Forget(revision.shim.clone(), revision.number)));
             }
             Self::DemotesWhatItUpgrades => demote_upgraded(made, saw),
             Self::WithdrawsJobsThatHaveBegun => {

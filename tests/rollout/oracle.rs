@@ -129,10 +129,10 @@ fn is_counted(world: &World, shim: &ShimView, node: &NodeView, job: &JobView) ->
         return job.phase == Phase::Stuck || tries.is_some_and(|tries| tries.counted);
     };
     let Some(Outcome::Failed(failure)) = finished.report.outcomes.get(&shim.name) else { return false };
-    if let Some(Mark::Ready(ready)) = node.marks.as_ref().and_then(|marks| marks.get(&shim.name)) {
-        if ready.since > finished.at {
-            return false;
-        }
+    if let Some(Mark::Ready(ready)) = node.marks.as_ref().and_then(|marks| marks.get(&shim.name))
+        && ready.since > finished.at
+    {
+        return false;
     }
     let count = tries.map_or(0, |tries| tries.failed) + 1;
     let first = tries.map_or(finished.at, |tries| Timestamp::from_second(tries.since).unwrap());

@@ -44,7 +44,7 @@ fn describe(span: &Span, action: &Action) {
             text("job", &job.name);
         }
         Action::Revise(RevisionView { shim, .. }) | Action::Stamp(shim, ..) | Action::Forget(shim, _) => {
-            text("shim", shim)
+            text("shim", shim);
         }
         Action::Mark(MarkWrite { node, .. }) => text("node", node),
         Action::Create(Task { node, ops, .. }) => {

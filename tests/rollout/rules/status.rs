@@ -160,7 +160,7 @@ fn a_removal_that_waits_for_pods_says_how_many_and_when_it_asks_again() {
 #[test]
 fn a_skipped_node_says_why() {
     let picky = with(shim("a"), |spec| {
-        spec.source.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact("a", 1))]))
+        spec.source.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact("a", 1))]));
     });
     let cases = [
         (NodeView { os: "windows".to_owned(), ..node("n1") }, "NotLinux"),
