@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
         on_the_lab.iter().try_for_each(|bench| bench.on(&lab).with_context(|| format!("{bench:?}")))?;
     }
     if what.contains(&Bench::Plan) {
-        plan::run()?;
+        plan::run(report)?;
     }
     if what.contains(&Bench::Scale) { scale::run(&options.scale, report) } else { Ok(()) }
 }
