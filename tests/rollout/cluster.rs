@@ -82,7 +82,7 @@ pub enum DiskState {
 pub type Disk = BTreeMap<ShimName, OnDisk>;
 
 /// Everything that is true.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cluster {
     pub now: Timestamp,
     pub shims: Log<ShimName, Shim>,

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// What one pass has learnt so far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Pass {
     annotations: BTreeMap<NodeName, Option<String>>,
     dropped: BTreeSet<String>,

@@ -17,14 +17,19 @@ use crate::{
 
 /// How one operation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
+    /// As it should.
     Done,
+    /// Pods still run with it.
     InUse,
     /// Told by the installer: the node has what it had.
     Failed,
     /// The Pod ended without a word, anywhere.
     Killed,
 }
+
+/// The ends of all operations of a task.
+pub type Fates = BTreeMap<ShimName, Fate>;
 
 /// What may happen to installers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +102,8 @@ fn machine_of(cluster: &Cluster, task: &Task) -> Option<MachineId> {
     host.filter(|host| **host == task.machine_id).cloned()
 }
 
-fn begin(cluster: &mut Cluster, job: &Job, story: &mut Story) {
+/// An installer starts to touch its machine.
+pub fn begin(cluster: &mut Cluster, job: &Job, story: &mut Story) {
     let task = job.task();
     let Some(machine) = machine_of(cluster, task) else {
         let outcome = failed(Step::Preflight, Reason::MachineMismatch);
@@ -127,20 +133,25 @@ pub fn touch(cluster: &mut Cluster, job: &Job) {
 }
 
 fn end(cluster: &mut Cluster, rng: &mut Rng, luck: Luck, job: &Job, story: &mut Story) {
+    let fates: Fates = job.task().ops.iter().map(|(shim, op)| (shim.clone(), fate(rng, luck, op))).collect();
+    conclude(cluster, rng, job, &fates, story);
+}
+
+/// An installer that has begun ends, each operation in its own way.
+pub fn conclude(cluster: &mut Cluster, rng: &mut Rng, job: &Job, fates: &Fates, story: &mut Story) {
     let Some(machine) = machine_of(cluster, job.task()) else { return end_silently(cluster, rng, job, story) };
-    let fates: Vec<_> = job.task().ops.iter().map(|(shim, op)| (shim.clone(), fate(rng, luck, op))).collect();
     let losses: BTreeMap<_, _> = job
         .task()
         .ops
         .iter()
         .filter_map(|(shim, op)| Some((shim.clone(), loss(&cluster.machines[&machine], shim, op)?)))
         .collect();
-    for (shim, fate) in &fates {
+    for (shim, fate) in fates {
         apply(cluster, rng, &machine, job, shim, *fate);
     }
     // Some failures are of the kind that no second try can overcome.
     let reason = if rng.chance(50) { Reason::SandboxFailed } else { Reason::ChecksumMismatch };
-    let outcome = |shim: &ShimName| match fates.iter().find(|(name, _)| name == shim).unwrap().1 {
+    let outcome = |shim: &ShimName| match fates[shim] {
         Fate::Done if losses.contains_key(shim) => failed(Step::Verify, losses[shim]),
         Fate::Done => Outcome::Done { disrupted: 0 },
         Fate::InUse => Outcome::InUse { pods: 1 },
@@ -168,7 +179,7 @@ fn fate(rng: &mut Rng, luck: Luck, op: &Op) -> Fate {
 }
 
 /// The Pod is gone: what it left on the machine depends on how far it was.
-fn end_silently(cluster: &mut Cluster, rng: &mut Rng, job: &Job, story: &mut Story) {
+pub fn end_silently(cluster: &mut Cluster, rng: &mut Rng, job: &Job, story: &mut Story) {
     leave_anything(cluster, rng, job);
     report(cluster, job, |_| failed(Step::Start, Reason::NoResult), story);
 }
@@ -182,7 +193,7 @@ fn leave_anything(cluster: &mut Cluster, rng: &mut Rng, job: &Job) {
     }
 }
 
-fn end_stray(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
+pub fn end_stray(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     let stray = cluster.strays.remove(rng.below(cluster.strays.len()));
     story.tell(|| format!("the Pod of {} ends, which was deleted", stray.view.name));
     leave_anything(cluster, rng, &stray);

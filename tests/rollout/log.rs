@@ -7,7 +7,7 @@ use jiff::Timestamp;
 type Versions<T> = Vec<(usize, Option<Rc<T>>)>;
 
 /// Objects by name, in all their versions.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Log<K, T> {
     versions: BTreeMap<K, Versions<T>>,
     /// When each version was written.

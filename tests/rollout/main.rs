@@ -8,6 +8,7 @@ mod cluster;
 mod costs;
 mod environment;
 mod executor;
+mod exhaustive;
 mod installers;
 mod invariants;
 mod log;
