@@ -19,11 +19,14 @@ struct Seen {
 
 impl Seen {
     fn read(node: &LeanNode) -> Option<Self> {
-        // Resource versions grow with every write; comparing them as numbers is allowed since Kubernetes 1.35, and etcd
-        // has always made them so.
-        let version = node.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default();
-        Some(Self { view: Arc::new(NodeView::read(node)?), version })
+        Some(Self { view: Arc::new(NodeView::read(node)?), version: version_of(node) })
     }
+}
+
+/// Resource versions grow with every write; comparing them as numbers is allowed since Kubernetes 1.35, and etcd has
+/// always made them so.
+fn version_of(node: &LeanNode) -> u64 {
+    node.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +34,10 @@ struct Cache {
     nodes: BTreeMap<String, Seen>,
     /// A list that is not complete yet.
     coming: BTreeMap<String, Seen>,
+    /// Version of the last event: every write up to it is in `nodes`.
+    newest: u64,
+    /// How many lists there have been.
+    lists: u64,
 }
 
 /// Whether an event could change a plan.
@@ -55,13 +62,15 @@ pub(crate) struct Nodes {
     full: watch::Receiver<bool>,
     /// What we wrote, until the cache has caught up.
     written: HashMap<String, Seen>,
+    /// How many lists the cache had had when we last looked.
+    lists: u64,
 }
 
 /// A cache, empty.
 pub(crate) fn cache() -> (Nodes, Feed) {
     let cache = Arc::new(Mutex::new(Cache::default()));
     let (sender, receiver) = watch::channel(false);
-    (Nodes { cache: cache.clone(), full: receiver, written: HashMap::new() }, Feed { cache, full: sender })
+    (Nodes { cache: cache.clone(), full: receiver, written: HashMap::new(), lists: 0 }, Feed { cache, full: sender })
 }
 
 fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
@@ -79,11 +88,13 @@ impl Feed {
             }
             Event::InitDone => {
                 cache.nodes = take(&mut cache.coming);
+                cache.lists += 1;
                 self.full.send_replace(true);
                 return News::Some;
             }
             Event::Apply(node) => return cache.apply(node),
             Event::Delete(node) => {
+                cache.newest = version_of(node);
                 cache.nodes.remove(&node.name_any());
                 return News::Some;
             }
@@ -94,6 +105,7 @@ impl Feed {
 
 impl Cache {
     fn apply(&mut self, node: &LeanNode) -> News {
+        self.newest = version_of(node);
         let Some(seen) = Seen::read(node) else { return News::None };
         match self.nodes.get_mut(&node.name_any()) {
             Some(known) if known.view == seen.view => {
@@ -119,13 +131,18 @@ impl Nodes {
         self.written.extend(Seen::read(node).map(|seen| (node.name_any(), seen)));
     }
 
-    /// All Nodes, by name.
+    /// All Nodes.
     pub(crate) fn views(&mut self) -> Vec<Arc<NodeView>> {
         let cache = lock(&self.cache);
-        // What the cache does not show any more was deleted; what it shows in a later version is newer than ours.
-        self.written.retain(|name, written| cache.nodes.get(name).is_some_and(|seen| seen.version < written.version));
+        // A list is as new as what we had written before; what is lost of later writes comes as events.
+        if std::mem::replace(&mut self.lists, cache.lists) != cache.lists {
+            self.written.clear();
+        }
+        self.written.retain(|_, written| cache.newest < written.version);
         let view = |(name, seen): (&String, &Seen)| self.written.get(name).unwrap_or(seen).view.clone();
-        cache.nodes.iter().map(view).collect()
+        // The cache may have seen one go, and not yet that another of its name has come.
+        let come = self.written.iter().filter(|(name, _)| !cache.nodes.contains_key(*name));
+        cache.nodes.iter().map(view).chain(come.map(|(_, written)| written.view.clone())).collect()
     }
 }
 
@@ -188,6 +205,20 @@ mod tests {
         nodes.wrote(&node("new", 5, "b"));
         assert_eq!(labels(&mut nodes), ["b"]);
         feed.take(&Event::Delete(node("old", 4, "a")));
+        assert_eq!(labels(&mut nodes), ["b"], "the cache has not seen it come yet");
+        feed.take(&Event::Apply(node("new", 5, "b")));
+        feed.take(&Event::Delete(node("new", 6, "b")));
+        assert!(nodes.views().is_empty());
+    }
+
+    #[test]
+    fn a_node_that_has_gone_before_a_list_is_not_remembered() {
+        let (mut nodes, feed) = cache();
+        feed.take(&Event::Apply(node("u", 1, "a")));
+        nodes.wrote(&node("u", 5, "ours"));
+        assert_eq!(labels(&mut nodes), ["ours"]);
+        feed.take(&Event::Init);
+        feed.take(&Event::InitDone);
         assert!(nodes.views().is_empty());
     }
 }

@@ -128,12 +128,21 @@ impl Views {
         World {
             revisions: revisions_of(&shims, cluster.revisions.at(self.revisions)),
             shims,
-            nodes: cluster.nodes.at(self.nodes).map(|node| Arc::new(self.overlaid(node.clone()))).collect(),
+            nodes: self.nodes(cluster).map(Arc::new).collect(),
             runtime_classes: cluster.classes.at(self.classes).cloned().collect(),
             jobs: cluster.job_views(),
             occupied: cluster.strays.iter().map(|stray| stray.task().node.clone()).collect(),
             now: cluster.now + SignedDuration::from_secs(self.ahead),
         }
+    }
+
+    /// The cache may have seen one go, and not yet that another of its name has come, to which we have written.
+    fn nodes(&self, cluster: &Cluster) -> impl Iterator<Item = NodeView> {
+        let cached: Vec<_> = cluster.nodes.at(self.nodes).map(|node| self.overlaid(node.clone())).collect();
+        let is_cached = |name: &NodeName| cached.iter().any(|node| node.name == *name);
+        let come = self.written.iter().filter(|(name, _)| !is_cached(name));
+        let come: Vec<_> = come.map(|(_, written)| written.node.clone()).collect();
+        cached.into_iter().chain(come)
     }
 
     fn overlaid(&self, mut node: NodeView) -> NodeView {
