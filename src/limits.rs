@@ -17,6 +17,8 @@ pub const IN_USE_FIRST: Duration = Duration::from_secs(30);
 pub const IN_USE_MOST: Duration = Duration::from_secs(300);
 /// A node whose kubelet does not report handlers (containerd 1.x) is looked at this often.
 pub const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// Pods are not watched: while one may have something to say that its Job does not, it is looked at this often.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The first Job of a new Shim waits this long, so that Shims applied together share one restart.
 pub const GATHER: Duration = Duration::from_secs(2);
 /// A mark younger than this is believed although the kubelet does not report the handler yet.

@@ -24,8 +24,9 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use crate::{
     api::ShimStatus,
-    board::{Board, Tally},
-    job::Finished,
+    board::{Board, Tally, after},
+    job::{Finished, Start},
+    limits,
     names::{NodeName, ShimName},
     report::{Failure, Outcome, Report},
     revision::{Record, RevisionView},
@@ -112,6 +113,7 @@ pub fn plan(world: &World) -> Plan {
     }
     planner.farewells();
     planner.statuses();
+    planner.look_again();
     planner.into_plan()
 }
 
@@ -147,6 +149,15 @@ impl<'b, 'w> Planner<'b, 'w> {
     fn into_plan(self) -> Plan {
         let parts = [self.first, self.marks, self.records, self.deletes, self.creates, self.last];
         Plan { actions: parts.into_iter().flatten().collect(), wake_at: self.wake_at }
+    }
+
+    /// Why a Pod does not start, or that one has gone which no Job explains: no event of a Job tells.
+    fn look_again(&mut self) {
+        let world = self.board.world;
+        let is_silent = |job: &JobView| job.phase == Phase::Running && job.start == Start::Waiting;
+        if !world.occupied.is_empty() || world.jobs.iter().any(is_silent) {
+            self.wake(after(world.now, limits::LOOK_AGAIN));
+        }
     }
 
     fn wake(&mut self, at: Timestamp) {

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use shim_core::{
+    job::Start,
     mark::Mark,
     plan::{Action, plan},
     world::{Life, NodeView, Phase, Share, World},
@@ -90,6 +91,20 @@ fn a_node_with_work_of_ours_on_it_gets_no_second_job() {
     let mut world = one(node("n1"));
     world.occupied.insert("n1".parse().unwrap());
     assert_eq!(deeds(&world), NOTHING);
+}
+
+#[test]
+fn a_pod_that_may_have_something_to_say_is_looked_at_again() {
+    let claimed = marked(node("n1"), "a", Mark::Claimed);
+    let mut world = one(claimed.clone());
+    world.jobs = vec![job(&claimed, &[install("a", 1)], Phase::Running)];
+    for (start, wanted) in [(Start::Waiting, Some(seconds_ago(-5))), (Start::Begun, None)] {
+        world.jobs[0].start = start;
+        assert_eq!(plan(&world).wake_at, wanted);
+    }
+    world.jobs.clear();
+    world.occupied.insert("n1".parse().unwrap());
+    assert_eq!(plan(&world).wake_at, Some(seconds_ago(-5)), "nothing tells when a Pod without a Job has gone");
 }
 
 fn jobs_started(world: &World) -> usize {
