@@ -3,7 +3,7 @@ use crate::{
     names::{NodeName, ShimName},
     plan::{Action, JobRef},
     report::{Failure, Outcome},
-    revision::{Fate, Record},
+    revision::{Fate, Record, RevisionView},
     status::nodes,
     task::Task,
     world::{JobView, World},
@@ -16,6 +16,8 @@ pub enum About {
     Shim(ShimName),
     /// A Node, by name and uid.
     Node(NodeName, String),
+    /// A revision, by the name of its object.
+    Revision(String),
 }
 
 /// How bad it is.
@@ -32,6 +34,8 @@ pub enum Tone {
 pub struct Notice {
     /// The object that it is about.
     pub about: About,
+    /// The other object that has to do with it: Events about one object with one reason are told as one unless this differs.
+    pub with: Option<About>,
     /// How bad it is.
     pub tone: Tone,
     /// A word for programs, in CamelCase.
@@ -50,7 +54,7 @@ pub fn notices(world: &World, action: &Action) -> Vec<Notice> {
         Action::Revise(revision) => {
             let by = if revision.author.is_empty() { String::new() } else { format!(", by {}", revision.author) };
             let message = format!("revision {}: {}{by}", revision.number, revision.inputs.version);
-            vec![of_shim(&revision.shim, Tone::Normal, "RevisionCreated", message)]
+            vec![of_revision(&revision.shim, revision.number, Tone::Normal, "RevisionCreated", message)]
         }
         Action::Stamp(shim, number, record) => of_fate(shim, *number, record).into_iter().collect(),
         _ => Vec::new(),
@@ -82,7 +86,12 @@ fn of_end(world: &World, job: &JobView) -> Vec<Notice> {
 }
 
 fn of_shim(shim: &ShimName, tone: Tone, reason: &str, message: String) -> Notice {
-    Notice { about: About::Shim(shim.clone()), tone, reason: reason.to_owned(), message }
+    Notice { about: About::Shim(shim.clone()), with: None, tone, reason: reason.to_owned(), message }
+}
+
+fn of_revision(shim: &ShimName, number: i64, tone: Tone, reason: &str, message: String) -> Notice {
+    let with = Some(About::Revision(RevisionView::object_name(shim, number)));
+    Notice { with, ..of_shim(shim, tone, reason, message) }
 }
 
 /// Each failure is told where people look: on the Shim and on the Node.
@@ -94,26 +103,31 @@ fn of_failures<'a>(task: &Task, failures: impl Iterator<Item = (&'a ShimName, &'
         };
         let text = format!("{failure}{attempt}");
         let (reason, node) = (failure.reason.as_str(), &task.node);
+        let about = About::Node(node.clone(), task.node_uid.clone());
+        let on_shim = of_shim(shim, Tone::Warning, reason, format!("{node}: {text}"));
+        let on_shim = Notice { with: Some(about.clone()), ..on_shim };
         let on_node = Notice {
-            about: About::Node(node.clone(), task.node_uid.clone()),
+            about,
+            with: Some(About::Shim(shim.clone())),
             tone: Tone::Warning,
             reason: reason.to_owned(),
             message: format!("shim {shim}: {text}"),
         };
-        [of_shim(shim, Tone::Warning, reason, format!("{node}: {text}")), on_node]
+        [on_shim, on_node]
     });
     both.collect()
 }
 
 fn of_fate(shim: &ShimName, number: i64, record: &Record) -> Option<Notice> {
+    let of_this = |tone, reason, message| Some(of_revision(shim, number, tone, reason, message));
     let on = format!("revision {number} is on {} of {}", record.updated, nodes(record.nodes as usize));
     match record.fate {
         Fate::Progressing => None,
-        Fate::Complete => Some(of_shim(shim, Tone::Normal, "RolloutComplete", on)),
-        Fate::Superseded => Some(of_shim(shim, Tone::Normal, "RolloutSuperseded", on)),
+        Fate::Complete => of_this(Tone::Normal, "RolloutComplete", on),
+        Fate::Superseded => of_this(Tone::Normal, "RolloutSuperseded", on),
         Fate::Failed => {
             let message = format!("{on}; too many nodes failed: kubectl shim status {shim}");
-            Some(of_shim(shim, Tone::Warning, "RolloutStopped", message))
+            of_this(Tone::Warning, "RolloutStopped", message)
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Events, for `kubectl describe` and `kubectl events`.
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::ObjectReference};
 use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
@@ -26,7 +26,8 @@ impl Herald {
     pub(crate) async fn tell(&self, world: &World, action: &Action) {
         for notice in notices(world, action) {
             let subject = subject(world, &notice.about);
-            match timeout(WRITE_DEADLINE, self.0.publish(&event(notice), &subject)).await {
+            let secondary = notice.with.as_ref().map(|with| self::subject(world, with));
+            match timeout(WRITE_DEADLINE, self.0.publish(&event(notice, secondary), &subject)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!("an Event was not written: {error}"),
                 Err(_) => tracing::debug!("an Event was not written: no answer in time"),
@@ -35,12 +36,12 @@ impl Herald {
     }
 }
 
-fn event(notice: Notice) -> Event {
+fn event(notice: Notice, secondary: Option<ObjectReference>) -> Event {
     let type_ = match notice.tone {
         Tone::Normal => EventType::Normal,
         Tone::Warning => EventType::Warning,
     };
-    Event { type_, reason: notice.reason, note: Some(notice.message), action: "Rollout".to_owned(), secondary: None }
+    Event { type_, reason: notice.reason, note: Some(notice.message), action: "Rollout".to_owned(), secondary }
 }
 
 fn subject(world: &World, about: &About) -> ObjectReference {
@@ -49,6 +50,7 @@ fn subject(world: &World, about: &About) -> ObjectReference {
             let uid = world.shims.iter().find(|shim| shim.name == *name).map(|shim| shim.uid.clone());
             reference::<Shim>(name.as_str(), uid)
         }
+        About::Revision(name) => reference::<ControllerRevision>(name, None),
         About::Node(name, uid) => reference::<LeanNode>(name.as_str(), Some(uid.clone())),
     }
 }

@@ -70,9 +70,24 @@ fn a_bad_build_stops_at_the_canary_and_a_good_one_goes_on() -> Result<()> {
 
     session.roll_out(&shim("v3", &artifacts.build(3, Packing::TarGz)?))?;
     has_fates(&session, &["Complete", "Failed", "Complete"])?;
+    for (reason, words) in
+        [("RolloutStopped", "revision 2 is on 0 of 4"), ("RolloutComplete", "revision 3 is on 4 of 4")]
+    {
+        is_told(&session, reason, words)?;
+    }
     session.cluster.kubectl(&["delete", "pods", "-l", "app=wasm"])?;
     session.remove_and_compare(&["wasmi"])?;
     has_fates(&session, &[])
+}
+
+/// An Event about a Shim says it.
+fn is_told(session: &Session, reason: &str, words: &str) -> Result<()> {
+    let fields = format!("involvedObject.kind=Shim,reason={reason}");
+    session.wait(&format!("an Event {reason}: {words}"), SOON, || {
+        let events = session.list(&["events", "-n", "default", "--field-selector", &fields])?;
+        let said = |event: &Value| event["message"].as_str().is_some_and(|message| message.contains(words));
+        Ok(events.iter().any(said).then_some(()))
+    })
 }
 
 /// What the nodes remember of our Shims.
