@@ -1,7 +1,7 @@
 //! Every order of events in a small cluster: two nodes, two Shims, one upgrade, one removal, one failure, one change of
 //! leader. What the simulator samples, this goes through to the end.
 use std::{
-    collections::{HashSet, VecDeque, hash_map::DefaultHasher},
+    collections::{BTreeSet, HashSet, VecDeque, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
 };
 
@@ -27,13 +27,13 @@ use crate::{
 /// More states than there are; a model that grows beyond it has lost its bounds.
 const MOST: usize = 400_000;
 
-/// What may still happen, once each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Left {
-    upgrade: bool,
-    removal: bool,
-    failure: bool,
-    leader: bool,
+/// What happens once at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Once {
+    Upgrade,
+    Removal,
+    Failure,
+    LostLeader,
 }
 
 /// A pass that has been planned, as far as it is not carried out.
@@ -49,7 +49,7 @@ struct State {
     mutant: Option<Mutant>,
     cluster: Cluster,
     pending: Option<Pending>,
-    left: Left,
+    left: BTreeSet<Once>,
 }
 
 /// One thing that can happen next.
@@ -75,7 +75,7 @@ fn start(mutant: Option<Mutant>) -> State {
         (spec.rollout.canary, spec.rollout.max_update) = (Share::Count(1), Share::Count(1));
     });
     cluster.pass_seconds(5);
-    let left = Left { upgrade: true, removal: true, failure: true, leader: true };
+    let left = BTreeSet::from([Once::Upgrade, Once::Removal, Once::Failure, Once::LostLeader]);
     State { mutant, cluster, pending: None, left }
 }
 
@@ -98,7 +98,7 @@ impl State {
             cluster.machines,
             cluster.classes.iter().count(),
         );
-        (text, self.left).hash(&mut hash);
+        (text, &self.left).hash(&mut hash);
         hash.finish()
     }
 
@@ -120,20 +120,20 @@ impl State {
     fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         let mut awaited = false;
-        match &self.pending {
-            Some(_) => moves.push(Move::Write),
-            None => {
-                let (view, made) = self.plan();
-                let soon = view.now + SignedDuration::from_hours(2);
-                awaited = made.actions.is_empty() && made.wake_at.is_some_and(|at| at < soon);
-                moves.extend((!made.actions.is_empty()).then_some(Move::Look));
-            }
+        let may = |what| self.left.contains(&what);
+        if self.pending.is_some() {
+            moves.push(Move::Write);
+            moves.extend(may(Once::LostLeader).then_some(Move::LoseLeader));
+        } else {
+            let (view, made) = self.plan();
+            let soon = view.now + SignedDuration::from_hours(2);
+            awaited = made.actions.is_empty() && made.wake_at.is_some_and(|at| at < soon);
+            moves.extend((!made.actions.is_empty()).then_some(Move::Look));
         }
-        moves.extend((self.pending.is_some() && self.left.leader).then_some(Move::LoseLeader));
         self.installers(&mut moves);
         let there = |index| self.cluster.shims.get(&shim_name(index)).is_some();
-        moves.extend((self.left.upgrade && there(0)).then_some(Move::Upgrade));
-        moves.extend((self.left.removal && there(1)).then_some(Move::Remove));
+        moves.extend((may(Once::Upgrade) && there(0)).then_some(Move::Upgrade));
+        moves.extend((may(Once::Removal) && there(1)).then_some(Move::Remove));
         // Time is long: what can happen before it passes does.
         moves.extend((awaited && moves.is_empty()).then_some(Move::Wait));
         moves
@@ -149,9 +149,9 @@ impl State {
             }
             let done: Fates = job.task().ops.keys().map(|shim| (shim.clone(), Fate::Done)).collect();
             moves.push(Move::End(name.clone(), done.clone()));
-            if self.left.failure {
+            if self.left.contains(&Once::Failure) {
                 // One fails beside another that succeeds.
-                let one = |shim| Fates::from_iter(done.clone().into_iter().chain([(shim, Fate::Failed)]));
+                let one = |shim| -> Fates { done.clone().into_iter().chain([(shim, Fate::Failed)]).collect() };
                 moves.extend(done.keys().map(|shim| Move::End(name.clone(), one(shim.clone()))));
                 moves.extend((0..2).map(|luck| Move::Vanish(name.clone(), luck)));
             }
@@ -167,31 +167,36 @@ impl State {
                 state.pending = Some(Pending { pass: Pass::new(&view), view, left: made.actions.into() });
             }
             Move::Write => state.write()?,
-            Move::LoseLeader => (state.pending, state.left.leader) = (None, false),
+            Move::LoseLeader => {
+                state.pending = None;
+                state.left.remove(&Once::LostLeader);
+            }
             Move::Begin(name) => {
                 let job = cluster.jobs[name].clone();
                 installers::begin(cluster, &job, story);
             }
             Move::End(name, fates) => {
                 let job = cluster.jobs[name].clone();
-                state.left.failure &= fates.values().all(|fate| *fate == Fate::Done);
+                if fates.values().any(|fate| *fate != Fate::Done) {
+                    state.left.remove(&Once::Failure);
+                }
                 installers::conclude(cluster, &mut Rng::new(1), &job, fates, story);
                 cluster.kubelets_report();
             }
             Move::Vanish(name, luck) => {
                 let job = cluster.jobs[name].clone();
-                state.left.failure = false;
+                state.left.remove(&Once::Failure);
                 installers::end_silently(cluster, &mut Rng::new(*luck), &job, story);
                 cluster.kubelets_report();
             }
             Move::EndStray => installers::end_stray(cluster, &mut Rng::new(1), story),
             Move::Upgrade => {
                 environment::edit_spec(cluster, &shim_name(0), |spec| setting::ask_for(spec, 0, 2));
-                state.left.upgrade = false;
+                state.left.remove(&Once::Upgrade);
             }
             Move::Remove => {
                 cluster.delete_shim(&shim_name(1), Life::Deleting);
-                state.left.removal = false;
+                state.left.remove(&Once::Removal);
             }
             Move::Wait => {
                 cluster.pass_seconds(60);
