@@ -14,20 +14,22 @@ impl Session<'_> {
     pub(super) fn check(&self, shim: &ShimName, check: &Check) -> Outcome {
         match self.find_loss(shim, check) {
             None => Outcome::Done { disrupted: 0 },
-            Some(loss) => Outcome::Failed(Failure::new(Step::Verify, Reason::Drifted, loss)),
+            Some((reason, loss)) => Outcome::Failed(Failure::new(Step::Verify, reason, loss)),
         }
     }
 
-    fn find_loss(&self, shim: &ShimName, check: &Check) -> Option<String> {
-        let Some(known) = self.state.shims.get(shim).filter(|known| known.applied.as_ref() == Some(&check.build))
-        else {
-            return Some(format!("the node does not know of build {}", check.build));
+    fn find_loss(&self, shim: &ShimName, check: &Check) -> Option<(Reason, String)> {
+        let known = self.state.shims.get(shim).and_then(|known| Some((known, known.applied.as_ref()?)));
+        let Some((known, build)) = known else {
+            return Some((Reason::Drifted, format!("the node does not know of the shim {shim}")));
         };
         let binary = place::runtime_type(shim);
         if !self.context.host.exists(&binary) {
-            return Some(format!("{binary} is missing"));
+            return Some((Reason::Drifted, format!("{binary} is missing")));
         }
-        self.find_lost_handler(shim, known)
+        let lost = self.find_lost_handler(shim, known).map(|loss| (Reason::Drifted, loss));
+        let other = || format!("the node serves build {build}, not {}", check.build);
+        lost.or_else(|| (*build != check.build).then(|| (Reason::BuildMismatch, other())))
     }
 
     fn find_lost_handler(&self, shim: &ShimName, known: &Shim) -> Option<String> {
