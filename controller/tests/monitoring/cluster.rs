@@ -217,6 +217,7 @@ pub fn shim(name: &str) -> Value {
         "apiVersion": "shim.dev/v1alpha1", "kind": "Shim",
         "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"version": "v1", "runtimeClass": {"name": name},
+            "rolloutStrategy": {"rolling": {"maxUpdate": "100%"}, "canary": 0, "maxFailures": "100%"},
             "fetchStrategy": {"anonHttp": {"location": "http://127.0.0.1/a.tar.gz", "sha256": "0".repeat(64)}}},
     })
 }

@@ -101,7 +101,7 @@ fn is_below(path: &str, collection: &str) -> bool {
 }
 
 fn is_collection(path: &str) -> bool {
-    let kinds = ["/shims", "/nodes", "/runtimeclasses", "/jobs", "/pods"];
+    let kinds = ["/shims", "/nodes", "/runtimeclasses", "/jobs", "/pods", "/controllerrevisions", "/events"];
     kinds.iter().any(|kind| path.ends_with(kind))
 }
 
