@@ -15,8 +15,8 @@ use crate::{Controller, Fleet, Usage, usage::Meter};
 
 /// How often the Shim is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A roll-out that makes no progress for this long is stuck.
-const STUCK: Duration = Duration::from_secs(120);
+/// A roll-out that makes no progress for this long is stuck: a pass over hundreds of nodes tells of them at its end.
+const STUCK: Duration = Duration::from_secs(600);
 
 /// How many nodes were done when.
 pub type Progress = Vec<(Duration, usize)>;

@@ -86,8 +86,9 @@ async fn measure(fleet: &mut Fleet, options: &Options, report: &Reporter) -> Res
     let fresh = controller.memory()?;
     let (mut rounds, mut example) = (Vec::new(), None);
     for &at_a_time in &options.max_update {
-        report.say(&format!("{} nodes, {at_a_time} at a time: install, bare Jobs, upgrade", fleet.size()));
-        rounds.push(round(fleet, &controller, at_a_time, &mut example).await?);
+        let (round, job) = round(fleet, &controller, at_a_time, report).await?;
+        rounds.push(round);
+        example = Some(job);
     }
     report.say(&format!("idle for {} s", options.idle));
     let idle = idle(fleet, &controller, Duration::from_secs(options.idle)).await?;
@@ -98,14 +99,19 @@ async fn measure(fleet: &mut Fleet, options: &Options, report: &Reporter) -> Res
 }
 
 /// The bare Jobs come between install and upgrade: what grows with every run burdens them too.
-async fn round(fleet: &Fleet, controller: &Controller, at_a_time: usize, example: &mut Option<Job>) -> Result<Round> {
+async fn round(fleet: &Fleet, controller: &Controller, at_a_time: usize, report: &Reporter) -> Result<(Round, Job)> {
     let name = format!("scale-{at_a_time}");
+    let took = |what: &str, time: Duration| {
+        report.say(&format!("{} nodes, {at_a_time} at a time: {what} in {:.1} s", fleet.size(), time.as_secs_f64()));
+    };
     let install = roll_out(fleet, controller, &shim(&name, 1, at_a_time)).await?;
-    let job = install.example.as_ref().context("no Job of the roll-out was seen")?;
-    let bare = bare_jobs(fleet, controller, job, fleet.size(), at_a_time).await?;
-    *example = Some(job.clone());
+    took("install", install.time);
+    let job = install.example.clone().context("no Job of the roll-out was seen")?;
+    let bare = bare_jobs(fleet, controller, &job, fleet.size(), at_a_time).await?;
+    took("bare Jobs", bare.time);
     let upgrade = roll_out(fleet, controller, &shim(&name, 2, at_a_time)).await?;
-    Ok(Round { at_a_time, install, bare, upgrade })
+    took("upgrade", upgrade.time);
+    Ok((Round { at_a_time, install, bare, upgrade }, job))
 }
 
 /// The controller manager alone, as it comes and raised.
