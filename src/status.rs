@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
     api::{Problem, RevisionStatus, ShimStatus},
-    board::{Board, Gate, Side, Skip, Stand, Weight, Word, served},
+    board::{Board, Calm, Gate, Pair, Side, Skip, Stand, Weight, Word, served},
     job::Start,
     limits,
     names::{Build, NodeName},
@@ -102,22 +102,22 @@ enum Situation<'w> {
 /// The rows of a Shim, worst first: every node that it selects or has touched.
 pub fn rows(board: &Board<'_>, side: &Side<'_>) -> Vec<NodeRow> {
     let mut rows: Vec<_> = board
-        .stands_to(&side.shim.name)
-        .filter_map(|(node, stand)| Some(row(board, side, node, &situation(board, side, node, stand)?)))
+        .pairs(&side.shim.name)
+        .filter_map(|pair| Some(row(board, side, pair.node, &situation(board, side, &pair)?)))
         .collect();
     rows.sort_by(|a, b| (a.state, &a.node).cmp(&(b.state, &b.node)));
     rows
 }
 
-fn situation<'w>(board: &Board<'w>, side: &Side<'w>, node: &NodeView, stand: Stand<'w>) -> Option<Situation<'w>> {
+fn situation<'w>(board: &Board<'w>, side: &Side<'w>, pair: &Pair<'_, 'w>) -> Option<Situation<'w>> {
+    let Pair { node, stand, jobs } = *pair;
     if stand == Stand::Apart {
         return None;
     }
-    if let Some((job, op)) = running(board, side, node) {
+    if let Some((job, op)) = running(side, jobs) {
         return Some(Situation::Running(job, op));
     }
-    let has_jobs = !board.jobs_on(&node.name).is_empty();
-    let op = if has_jobs { stand.op(side.shim) } else { None };
+    let op = if jobs.is_empty() { None } else { stand.op(side.shim) };
     if let Some(word) = op.and_then(|op| board.word(side, node, &op)) {
         return Some(if stand.kept().is_some() { Situation::Kept } else { Situation::Told(word) });
     }
@@ -132,9 +132,9 @@ fn situation<'w>(board: &Board<'w>, side: &Side<'w>, node: &NodeView, stand: Sta
     })
 }
 
-/// What is under way on the node for the Shim. A check of what is there changes nothing, and does not show.
-fn running<'w>(board: &Board<'w>, side: &Side<'w>, node: &NodeView) -> Option<(&'w JobView, &'w Op)> {
-    let unfinished = board.jobs_on(&node.name).iter().filter(|job| job.finished().is_none());
+/// What is under way on a node for the Shim. A check of what is there changes nothing, and does not show.
+fn running<'w>(side: &Side<'w>, jobs: &[&'w JobView]) -> Option<(&'w JobView, &'w Op)> {
+    let unfinished = jobs.iter().filter(|job| job.finished().is_none());
     let mut ops = unfinished.filter_map(|job| Some((*job, job.task.ops.get(&side.shim.name)?)));
     ops.find(|(_, op)| !matches!(op, Op::Check(_)))
 }
@@ -317,11 +317,12 @@ struct Census {
 impl Census {
     /// Rows are made for the worst only: most nodes of a large cluster have nothing to say.
     fn take(board: &Board<'_>, side: &Side<'_>) -> Self {
-        let mut census = Self::default();
+        let mut census = Self::of_calm(side.calm);
         let mut problems = Vec::new();
-        for (node, stand) in board.stands_to(&side.shim.name) {
-            census.count_mark(side, node, stand);
-            let Some(situation) = situation(board, side, node, stand) else { continue };
+        for pair in board.restless_pairs(&side.shim.name) {
+            let node = pair.node;
+            census.count_mark(side, node, pair.stand);
+            let Some(situation) = situation(board, side, &pair) else { continue };
             census.nodes += 1;
             *census.states.entry(situation.state()).or_default() += 1;
             census.updating +=
@@ -334,6 +335,12 @@ impl Census {
         problems.truncate(limits::PROBLEMS);
         census.worst = problems.iter().map(|(_, node, situation)| row(board, side, node, situation)).collect();
         census
+    }
+
+    fn of_calm(calm: Calm) -> Self {
+        let states = if calm.nodes > 0 { BTreeMap::from([(NodeState::Ready, calm.nodes)]) } else { BTreeMap::new() };
+        let Calm { nodes, disrupted } = calm;
+        Self { states, nodes, ready: nodes, updated: nodes, disrupted, ..Self::default() }
     }
 
     /// What the node has: also one that is skipped or does not answer now.

@@ -47,10 +47,11 @@ pub enum Gate {
 impl<'w> Board<'w> {
     /// Counts what the stands and Jobs say.
     pub(super) fn count(&mut self) {
-        let mut tallies: Vec<_> = self.sides.iter().map(|_| Tally::default()).collect();
-        for ((tally, side), stands) in tallies.iter_mut().zip(&self.sides).zip(&self.stands) {
-            for (node, stand) in self.world.nodes.iter().zip(stands) {
-                tally.count_stand(side, node, stand);
+        let calm = |side: &Side<'_>| Tally { nodes: side.calm.nodes, kept: side.calm.nodes, ..Tally::default() };
+        let mut tallies: Vec<_> = self.sides.iter().map(calm).collect();
+        for index in self.restless() {
+            for (tally, (side, stand)) in tallies.iter_mut().zip(self.stands(index)) {
+                tally.count_stand(side, &self.world.nodes[index], &stand);
             }
         }
         for job in &self.world.jobs {
@@ -111,7 +112,7 @@ impl<'w> Board<'w> {
         let old = fallback.source.artifact(&node.arch).filter(|old| old.build != artifact.build)?;
         let held_back = side.is_stopped() || (side.is_canary_open() && side.tally.older > 0);
         let serves = served(&side.shim.name, node)
-            .is_some_and(|ready| ready.build != old.build || stand::is_true(ready, side, node));
+            .is_some_and(|ready| ready.build != old.build || side.is_true(ready, node));
         let tried = || stand.op(side.shim).is_some_and(|op| self.word(side, node, &op).is_some());
         (held_back && !serves && !tried()).then(|| stand::install(spec, &fallback.source, old))
     }

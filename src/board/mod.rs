@@ -39,6 +39,8 @@ pub struct Side<'w> {
     pub fallback: Option<Fallback<'w>>,
     /// How far its rollout is.
     pub tally: Tally,
+    /// Its calm nodes.
+    pub calm: Calm,
     times: Times,
 }
 
@@ -59,6 +61,36 @@ struct Times {
     old: Timestamp,
 }
 
+/// The nodes that have what a Shim wants, show it, have nothing else to do and nothing to tell. At rest all are like that, and
+/// a plan that costs little at rest is one that works nothing out for them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Calm {
+    /// How many.
+    pub nodes: usize,
+    /// Pods of others that the restarts ended.
+    pub disrupted: u32,
+}
+
+/// A node that is not calm.
+#[derive(Debug, Default)]
+struct Entry<'w> {
+    /// How it stands to each Shim.
+    stands: Vec<Stand<'w>>,
+    /// Our Jobs for it.
+    jobs: Vec<&'w JobView>,
+}
+
+/// A node as one Shim sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'b, 'w> {
+    /// The node.
+    pub node: &'w NodeView,
+    /// How they stand to each other.
+    pub stand: Stand<'w>,
+    /// Our Jobs for the node.
+    pub jobs: &'b [&'w JobView],
+}
+
 /// An indexed [`World`].
 #[derive(Debug)]
 pub struct Board<'w> {
@@ -66,12 +98,9 @@ pub struct Board<'w> {
     pub world: &'w World,
     /// The Shims, by name.
     sides: Vec<Side<'w>>,
-    /// For each of `sides`, how each node stands to it.
-    stands: Vec<Vec<Stand<'w>>>,
-    /// Nodes, by their index, that may have something to do.
-    restless: Vec<usize>,
+    /// For each node of the World; `None`: a calm one, see [`Calm`].
+    entries: Vec<Option<Entry<'w>>>,
     nodes: HashMap<&'w NodeName, usize>,
-    jobs: HashMap<&'w NodeName, Vec<&'w JobView>>,
     classes: HashMap<&'w str, &'w RuntimeClass>,
     /// When time alone makes something due that is not due now.
     pub wake_at: Option<Timestamp>,
@@ -80,25 +109,28 @@ pub struct Board<'w> {
 impl<'w> Board<'w> {
     /// Indexes a World.
     pub fn new(world: &'w World) -> Self {
-        let mut jobs: HashMap<_, Vec<_>> = HashMap::new();
-        for job in &world.jobs {
-            jobs.entry(&job.task.node).or_default().push(job);
-        }
         let classes = world.runtime_classes.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, c))).collect();
         let mut board = Self {
             world,
             sides: Vec::new(),
-            stands: Vec::new(),
-            restless: Vec::new(),
+            entries: world.nodes.iter().map(|_| None).collect(),
             nodes: world.nodes.iter().enumerate().map(|(index, node)| (&node.name, index)).collect(),
-            jobs,
             classes,
             wake_at: None,
         };
         board.sides = board.find_sides();
+        board.assign_jobs();
         board.compare();
         board.count();
         board
+    }
+
+    fn assign_jobs(&mut self) {
+        for job in &self.world.jobs {
+            if let Some(index) = self.node_index(&job.task.node) {
+                self.entries[index].get_or_insert_default().jobs.push(job);
+            }
+        }
     }
 
     fn find_sides(&self) -> Vec<Side<'w>> {
@@ -111,7 +143,7 @@ impl<'w> Board<'w> {
             let revision = self.find_revision(shim);
             let fallback = revision.and_then(|current| self.find_fallback(shim, current));
             let conflict = conflicts.remove(&shim.name);
-            Side { shim, conflict, revision, fallback, tally: Tally::default(), times }
+            Side { shim, conflict, revision, fallback, tally: Tally::default(), calm: Calm::default(), times }
         };
         shims.into_iter().map(side).collect()
     }
@@ -139,24 +171,19 @@ impl<'w> Board<'w> {
     }
 
     fn compare(&mut self) {
-        let mut stands: Vec<_> = self.sides.iter().map(|_| Vec::with_capacity(self.world.nodes.len())).collect();
-        for (index, node) in self.world.nodes.iter().enumerate() {
-            let mut calm = Calm::default();
+        let mut stands = Vec::with_capacity(self.sides.len());
+        for (node, entry) in self.world.nodes.iter().zip(&mut self.entries) {
             let pairs = stand::marks_by_side(&self.sides, node.marks.as_ref());
-            for ((side, mark), of_side) in pairs.zip(&mut stands) {
-                let stand = Stand::of(side, node, mark);
-                if let Stand::Kept(ready) = stand {
-                    let expiry = stand::expiry(ready, side, node);
-                    self.wake_at = [self.wake_at, expiry].into_iter().flatten().min();
-                }
-                calm.add(&stand);
-                of_side.push(stand);
-            }
-            if !calm.is_sure(node) {
-                self.restless.push(index);
+            stands.extend(pairs.map(|(side, mark)| Stand::of(side, node, mark)));
+            let expiry = |(side, stand): (&Side<'_>, &Stand<'_>)| stand::expiry(stand, side, node);
+            let expiries = self.sides.iter().zip(&stands).filter_map(expiry);
+            self.wake_at = expiries.chain(self.wake_at).min();
+            if entry.is_none() && is_calm(node, &stands) {
+                self.sides.iter_mut().zip(stands.drain(..)).for_each(|(side, stand)| side.calm.add(stand));
+            } else {
+                entry.get_or_insert_default().stands = stands.drain(..).collect();
             }
         }
-        self.stands = stands;
     }
 
     /// The Shims, by name.
@@ -183,33 +210,55 @@ impl<'w> Board<'w> {
         self.nodes.get(name).map(|index| &*self.world.nodes[*index])
     }
 
-    /// Nodes that may have something to do, by their index in the World.
-    pub fn restless(&self) -> &[usize] {
-        &self.restless
+    /// Nodes that are not calm, by their index in the World.
+    pub fn restless(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| entry.as_ref().map(|_| index))
     }
 
     /// How a node, by its index in the World, stands to each Shim.
     pub fn stands(&self, node: usize) -> impl Iterator<Item = (&Side<'w>, Stand<'w>)> {
-        self.sides.iter().zip(&self.stands).map(move |(side, stands)| (side, stands[node]))
+        self.sides.iter().enumerate().map(move |(index, side)| (side, self.stand_at(index, node)))
     }
 
-    /// How the nodes stand to a Shim.
-    pub fn stands_to(&self, shim: &ShimName) -> impl Iterator<Item = (&'w NodeView, Stand<'w>)> {
-        let stands = self.index_of(shim).map_or(&[][..], |index| &self.stands[index]);
-        self.world.nodes.iter().map(|node| &**node).zip(stands.iter().copied())
+    /// All nodes, as a Shim sees them.
+    pub fn pairs(&self, shim: &ShimName) -> impl Iterator<Item = Pair<'_, 'w>> {
+        let shim = self.index_of(shim);
+        shim.into_iter().flat_map(move |shim| (0..self.entries.len()).map(move |node| self.pair(shim, node)))
+    }
+
+    /// The nodes that are not calm, as a Shim sees them.
+    pub fn restless_pairs(&self, shim: &ShimName) -> impl Iterator<Item = Pair<'_, 'w>> {
+        let shim = self.index_of(shim);
+        shim.into_iter().flat_map(move |shim| self.restless().map(move |node| self.pair(shim, node)))
+    }
+
+    fn pair(&self, shim: usize, node: usize) -> Pair<'_, 'w> {
+        Pair { node: &self.world.nodes[node], stand: self.stand_at(shim, node), jobs: self.jobs_at(node) }
     }
 
     /// How a node stands to a Shim.
     pub fn stand(&self, shim: &ShimName, node: &NodeName) -> Stand<'w> {
-        match (self.index_of(shim), self.nodes.get(node)) {
-            (Some(shim), Some(node)) => self.stands[shim][*node],
+        match (self.index_of(shim), self.node_index(node)) {
+            (Some(shim), Some(node)) => self.stand_at(shim, node),
             _ => Stand::Apart,
         }
     }
 
-    /// Our Jobs for a node of this name.
+    fn stand_at(&self, shim: usize, node: usize) -> Stand<'w> {
+        if let Some(entry) = &self.entries[node] {
+            return entry.stands[shim];
+        }
+        let (side, node) = (&self.sides[shim], &self.world.nodes[node]);
+        Stand::of(side, node, node.marks.as_ref().and_then(|marks| marks.get(&side.shim.name)))
+    }
+
+    /// Our Jobs for the node of this name.
     pub fn jobs_on(&self, node: &NodeName) -> &[&'w JobView] {
-        self.jobs.get(node).map_or(&[], Vec::as_slice)
+        self.node_index(node).map_or(&[], |node| self.jobs_at(node))
+    }
+
+    fn jobs_at(&self, node: usize) -> &[&'w JobView] {
+        self.entries[node].as_ref().map_or(&[], |entry| &entry.jobs)
     }
 
     /// The RuntimeClass of this name.
@@ -302,25 +351,21 @@ impl Side<'_> {
     }
 }
 
-/// Whether a look at each Shim has shown that a node has nothing to do.
-#[derive(Default)]
-struct Calm {
-    kept: usize,
-    busy: bool,
+impl Calm {
+    fn add(&mut self, stand: Stand<'_>) {
+        if let Stand::Kept(ready) = stand {
+            self.nodes += 1;
+            self.disrupted += ready.disrupted;
+        }
+    }
 }
 
-impl Calm {
-    fn add(&mut self, stand: &Stand<'_>) {
-        self.kept += usize::from(matches!(stand, Stand::Kept(_)));
-        self.busy |= !stand.is_quiet();
-    }
-
-    /// Every mark is one that is kept, and is told by its label.
-    fn is_sure(&self, node: &NodeView) -> bool {
-        node.marks
-            .as_ref()
-            .is_some_and(|marks| !self.busy && marks.len() == self.kept && mark::labels_agree(marks, &node.labels))
-    }
+/// Whether every mark is one that is kept and is told by its label, and no Shim wants anything else of the node.
+fn is_calm(node: &NodeView, stands: &[Stand<'_>]) -> bool {
+    let is_plain = |stand: &Stand<'_>| matches!(stand, Stand::Kept(_) | Stand::Apart);
+    let kept = || stands.iter().filter(|stand| matches!(stand, Stand::Kept(_))).count();
+    stands.iter().all(is_plain)
+        && node.marks.as_ref().is_some_and(|marks| marks.len() == kept() && mark::labels_agree(marks, &node.labels))
 }
 
 /// What was verified on a node, if it still is the same machine.

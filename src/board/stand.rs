@@ -96,7 +96,7 @@ impl<'w> Stand<'w> {
         };
         match mark {
             _ if side.conflict.is_some() => Self::Held,
-            Some(Mark::Ready(ready)) if ready.build == artifact.build && is_true(ready, side, node) => {
+            Some(Mark::Ready(ready)) if ready.build == artifact.build && side.is_true(ready, node) => {
                 if is_old(ready, side, node) { Self::Stale(ready) } else { Self::Kept(ready) }
             }
             _ => Self::Wanted(artifact),
@@ -147,10 +147,12 @@ pub(super) fn is_selected(spec: &SpecView, node: &NodeView) -> bool {
     spec.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
 }
 
-/// Whether the node still is what was verified: the same machine, and its kubelet does not deny the handler.
-pub(super) fn is_true(ready: &Ready, side: &Side<'_>, node: &NodeView) -> bool {
-    let is_settled = ready.since <= side.times.settled;
-    Some(&ready.machine) == node.machine.as_ref() && !(is_settled && denies(node, side.shim))
+impl Side<'_> {
+    /// Whether the node still is what was verified: the same machine, and its kubelet does not deny the handler.
+    pub fn is_true(&self, ready: &Ready, node: &NodeView) -> bool {
+        let is_settled = ready.since <= self.times.settled;
+        Some(&ready.machine) == node.machine.as_ref() && !(is_settled && denies(node, self.shim))
+    }
 }
 
 /// Whether it is long ago that somebody has looked: a kubelet that reports handlers looks all the time.
@@ -165,7 +167,8 @@ fn denies(node: &NodeView, shim: &ShimView) -> bool {
 }
 
 /// When time alone turns what is kept into something to do.
-pub(super) fn expiry(ready: &Ready, side: &Side<'_>, node: &NodeView) -> Option<Timestamp> {
+pub(super) fn expiry(stand: &Stand<'_>, side: &Side<'_>, node: &NodeView) -> Option<Timestamp> {
+    let Stand::Kept(ready) = stand else { return None };
     if node.handlers.is_empty() {
         return Some(after(ready.since, limits::CHECK_EVERY));
     }

@@ -12,7 +12,7 @@ use crate::{
     names::{Build, ShimName},
     report::{Failure, Outcome, Reason, Step},
     task::{self, Op, Task, Tries},
-    world::{NodeView, Phase},
+    world::{Artifact, NodeView, Phase},
 };
 
 /// Whether every result on a node has reached a durable place.
@@ -34,21 +34,20 @@ impl<'w> Planner<'_, 'w> {
     /// ones last; else by a hash that is the same for all Shims, so that they share Jobs.
     pub(super) fn nodes_in_order(&self) -> Vec<(usize, &'w NodeView)> {
         let board = self.board;
-        let with_jobs = board.world.jobs.iter().filter_map(|job| board.node_index(&job.task.node));
-        let busy: BTreeSet<_> = board.restless().iter().copied().chain(with_jobs).collect();
-        let mut nodes: Vec<_> = busy.into_iter().map(|index| (index, &*board.world.nodes[index])).collect();
+        let nodes = board.restless().map(|index| (index, &*board.world.nodes[index]));
+        let mut nodes: Vec<_> = nodes.filter(|(index, node)| !self.only_waits(*index, node)).collect();
         nodes.sort_by_cached_key(|(index, node)| {
             let is_new = |(side, stand): (&Side<'_>, Stand<'_>)| {
                 matches!(stand, Stand::Wanted(_)) && served(&side.shim.name, node).is_none()
             };
-            (node.cordoned, !board.stands(*index).any(is_new), node.place, node.name.clone())
+            (node.cordoned, !board.stands(*index).any(is_new), node.place, &node.name)
         });
         nodes
     }
 
     pub(super) fn node(&mut self, index: usize, node: &'w NodeView) {
         let Some(before) = &node.marks else { return };
-        if self.only_waits(index, node, before) {
+        if self.only_waits(index, node) {
             return;
         }
         let mut marks = before.clone();
@@ -69,15 +68,27 @@ impl<'w> Planner<'_, 'w> {
     }
 
     /// Most nodes of a long rollout wait for a place: that is seen before anything is worked out for them.
-    fn only_waits(&self, index: usize, node: &NodeView, marks: &Marks) -> bool {
-        let waits = |(side, stand): (&Side<'_>, Stand<'_>)| match stand {
-            Stand::Wanted(_) | Stand::Stale(_) => !self.has_room(side),
+    fn only_waits(&self, index: usize, node: &NodeView) -> bool {
+        let waits = |(side, stand): (&Side<'w>, Stand<'w>)| match stand {
+            Stand::Wanted(artifact) => !self.has_room(side) || self.is_held_back(side, node, artifact),
+            Stand::Stale(_) => !self.has_room(side),
             stand => stand.is_quiet(),
         };
         self.board.jobs_on(&node.name).is_empty()
             && self.board.stands(index).all(waits)
-            && marks.values().all(|mark| is_trusted(node, mark))
-            && mark::labels_agree(marks, &node.labels)
+            && node.marks.as_ref().is_none_or(|marks| {
+                marks.values().all(|mark| is_trusted(node, mark)) && mark::labels_agree(marks, &node.labels)
+            })
+    }
+
+    /// Whether a node that serves something else, and that nothing has been tried on, waits for more than a place.
+    fn is_held_back(&self, side: &Side<'w>, node: &NodeView, artifact: &Artifact) -> bool {
+        let other = |ready: &Ready| ready.build != artifact.build && side.is_true(ready, node);
+        let closed = || match side.gate() {
+            Gate::Paused | Gate::Stopped => true,
+            Gate::Canary | Gate::Open => !self.may_try(side, false),
+        };
+        served(&side.shim.name, node).is_some_and(other) && closed()
     }
 
     /// What succeeded goes into the marks, once: a Job that is kept for its failures keeps nothing else.

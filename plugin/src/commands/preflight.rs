@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use shim_core::{
     api::Shim,
-    board::{Board, Side, Skip, Stand},
+    board::{Board, Pair, Side, Skip, Stand},
     status::nodes,
     world::{Objects, World},
 };
@@ -67,7 +67,7 @@ impl Preflight {
             budget: side.budget(),
             conflict: shim.spec.as_ref().err().cloned().or(conflict),
         };
-        for (node, stand) in board.stands_to(&shim.name) {
+        for Pair { node, stand, .. } in board.pairs(&shim.name) {
             match stand {
                 Stand::Apart | Stand::Leaving => continue,
                 Stand::Kept(_) | Stand::Stale(_) | Stand::Wanted(_) | Stand::Held => found.served += 1,
