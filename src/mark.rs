@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use jiff::Timestamp;
 
-use crate::names::{Build, MachineId, ShimName};
+use crate::{
+    names::{Build, MachineId, ShimName},
+    world::Labels,
+};
 
 const VERSION: &str = "v1";
 /// Value of the label of a Shim that pods may use on the node.
@@ -100,7 +103,7 @@ pub fn render(marks: &Marks) -> Option<String> {
 const LABEL_PREFIX: &str = "shim.dev/";
 
 /// Whether the labels say what the marks say: somebody may have taken one off. Others' labels do not count.
-pub fn labels_agree(marks: &Marks, labels: &BTreeMap<String, String>) -> bool {
+pub fn labels_agree(marks: &Marks, labels: &Labels) -> bool {
     let prefixed = labels.range::<str, _>((Bound::Included(LABEL_PREFIX), Bound::Unbounded));
     // Both are in the order of the Shims' names.
     let mut ours =

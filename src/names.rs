@@ -1,6 +1,7 @@
 //! Names: newtypes that cannot hold an illegal value, and every label and annotation key.
-use std::{borrow::Borrow, fmt, str::FromStr};
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -49,11 +50,11 @@ pub struct NameError {
 }
 
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $kind:literal, $rule:literal, $ok:expr) => {
+    ($(#[$doc:meta])* $name:ident($text:ty), $kind:literal, $rule:literal, $ok:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        pub struct $name($text);
 
         impl $name {
             /// The text of the name.
@@ -66,7 +67,7 @@ macro_rules! name_type {
             type Error = NameError;
             fn try_from(text: String) -> Result<Self, NameError> {
                 let legal: fn(&str) -> bool = $ok;
-                if legal(&text) { Ok(Self(text)) } else { Err(NameError { kind: $kind, text, rule: $rule }) }
+                if legal(&text) { Ok(Self(text.into())) } else { Err(NameError { kind: $kind, text, rule: $rule }) }
             }
         }
 
@@ -79,7 +80,7 @@ macro_rules! name_type {
 
         impl From<$name> for String {
             fn from(name: $name) -> Self {
-                name.0
+                name.as_str().to_owned()
             }
         }
 
@@ -99,29 +100,29 @@ macro_rules! name_type {
 
 name_type!(
     /// Name of a Shim: part of label keys, Job names and paths on nodes.
-    ShimName, "Shim name", "a DNS label of at most 40 characters is needed", |t| t.len() <= 40 && is_dns_label(t)
+    ShimName(CompactString), "Shim name", "a DNS label of at most 40 characters is needed", |t| t.len() <= 40 && is_dns_label(t)
 );
 name_type!(
     /// Handler: the name by which a RuntimeClass asks containerd for a runtime.
-    Handler, "handler", "a DNS label is needed", |t| t.len() <= 63 && is_dns_label(t)
+    Handler(CompactString), "handler", "a DNS label is needed", |t| t.len() <= 63 && is_dns_label(t)
 );
 name_type!(
     /// Name of a Node.
-    NodeName, "Node name", "a DNS subdomain of at most 253 characters is needed",
+    NodeName(CompactString), "Node name", "a DNS subdomain of at most 253 characters is needed",
     |t| t.len() <= 253 && t.split('.').all(is_dns_label)
 );
 name_type!(
     /// SHA-256 of an artifact: 64 lower-case hex digits.
-    Sha256Hex, "SHA-256 digest", "64 lower-case hex digits are needed", |t| t.len() == 64 && is_lower_hex(t)
+    Sha256Hex(String), "SHA-256 digest", "64 lower-case hex digits are needed", |t| t.len() == 64 && is_lower_hex(t)
 );
 name_type!(
     /// What a node has or lacks of a Shim: a hash of the artifact's digest, binary, handler and options, per platform.
     /// 12 lower-case hex digits; names the directory on the node too.
-    Build, "build", "12 lower-case hex digits are needed", |t| t.len() == 12 && is_lower_hex(t)
+    Build(CompactString), "build", "12 lower-case hex digits are needed", |t| t.len() == 12 && is_lower_hex(t)
 );
 name_type!(
     /// Content of a machine's `/etc/machine-id`; names the installation, not the Node object.
-    MachineId, "machine id", "1 to 64 letters, digits or dashes are needed",
+    MachineId(Arc<str>), "machine id", "1 to 64 letters, digits or dashes are needed",
     |t| (1..=64).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 );
 
@@ -140,12 +141,12 @@ impl Build {
             hash.update(part.len().to_be_bytes());
             hash.update(part.as_bytes());
         }
-        Self(hex(&hash.finalize())[..12].to_owned())
+        Self(hex(&hash.finalize())[..12].into())
     }
 
     /// Whatever an installer left that ended without a word: it equals no build that is asked for.
     pub fn unknown() -> Self {
-        Self("0".repeat(12))
+        Self("0".repeat(12).into())
     }
 }
 

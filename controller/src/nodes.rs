@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn labels(nodes: &mut Nodes) -> Vec<String> {
-        nodes.views().iter().map(|view| view.labels["l"].clone()).collect()
+        nodes.views().iter().map(|view| view.labels["l"].to_string()).collect()
     }
 
     #[test]

@@ -49,9 +49,9 @@ impl<'w> Board<'w> {
     pub(super) fn count(&mut self) {
         let calm = |side: &Side<'_>| Tally { nodes: side.calm.nodes, kept: side.calm.nodes, ..Tally::default() };
         let mut tallies: Vec<_> = self.sides.iter().map(calm).collect();
-        for index in self.restless() {
-            for (tally, (side, stand)) in tallies.iter_mut().zip(self.stands(index)) {
-                tally.count_stand(side, &self.world.nodes[index], &stand);
+        for (tally, side) in tallies.iter_mut().zip(&self.sides) {
+            for pair in self.restless_pairs(&side.shim.name) {
+                tally.count_stand(side, pair.node, &pair.stand);
             }
         }
         for job in &self.world.jobs {
@@ -111,8 +111,8 @@ impl<'w> Board<'w> {
         };
         let old = fallback.source.artifact(&node.arch).filter(|old| old.build != artifact.build)?;
         let held_back = side.is_stopped() || (side.is_canary_open() && side.tally.older > 0);
-        let serves = served(&side.shim.name, node)
-            .is_some_and(|ready| ready.build != old.build || side.is_true(ready, node));
+        let serves =
+            served(&side.shim.name, node).is_some_and(|ready| ready.build != old.build || side.is_true(ready, node));
         let tried = || stand.op(side.shim).is_some_and(|op| self.word(side, node, &op).is_some());
         (held_back && !serves && !tried()).then(|| stand::install(spec, &fallback.source, old))
     }

@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use rustc_hash::FxHashMap;
 
 use crate::{
     limits,
@@ -39,8 +40,10 @@ pub struct Side<'w> {
     pub fallback: Option<Fallback<'w>>,
     /// How far its rollout is.
     pub tally: Tally,
-    /// Its calm nodes.
+    /// The nodes that have what it wants, and no Job of ours.
     pub calm: Calm,
+    /// The other nodes that it has to do with, by their index.
+    restless: Vec<usize>,
     times: Times,
 }
 
@@ -61,8 +64,7 @@ struct Times {
     old: Timestamp,
 }
 
-/// The nodes that have what a Shim wants, show it, have nothing else to do and nothing to tell. At rest all are like that, and
-/// a plan that costs little at rest is one that works nothing out for them.
+/// Nodes that are counted, and nothing more: at rest all are like that.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Calm {
     /// How many.
@@ -71,7 +73,7 @@ pub struct Calm {
     pub disrupted: u32,
 }
 
-/// A node that is not calm.
+/// A node that may have something to do.
 #[derive(Debug, Default)]
 struct Entry<'w> {
     /// How it stands to each Shim.
@@ -98,9 +100,9 @@ pub struct Board<'w> {
     pub world: &'w World,
     /// The Shims, by name.
     sides: Vec<Side<'w>>,
-    /// For each node of the World; `None`: a calm one, see [`Calm`].
+    /// For each node of the World; `None`: it has nothing to do.
     entries: Vec<Option<Entry<'w>>>,
-    nodes: HashMap<&'w NodeName, usize>,
+    nodes: FxHashMap<&'w NodeName, usize>,
     classes: HashMap<&'w str, &'w RuntimeClass>,
     /// When time alone makes something due that is not due now.
     pub wake_at: Option<Timestamp>,
@@ -143,7 +145,16 @@ impl<'w> Board<'w> {
             let revision = self.find_revision(shim);
             let fallback = revision.and_then(|current| self.find_fallback(shim, current));
             let conflict = conflicts.remove(&shim.name);
-            Side { shim, conflict, revision, fallback, tally: Tally::default(), calm: Calm::default(), times }
+            Side {
+                shim,
+                conflict,
+                revision,
+                fallback,
+                tally: Tally::default(),
+                calm: Calm::default(),
+                restless: Vec::new(),
+                times,
+            }
         };
         shims.into_iter().map(side).collect()
     }
@@ -172,17 +183,23 @@ impl<'w> Board<'w> {
 
     fn compare(&mut self) {
         let mut stands = Vec::with_capacity(self.sides.len());
-        for (node, entry) in self.world.nodes.iter().zip(&mut self.entries) {
+        for (index, (node, entry)) in self.world.nodes.iter().zip(&mut self.entries).enumerate() {
             let pairs = stand::marks_by_side(&self.sides, node.marks.as_ref());
             stands.extend(pairs.map(|(side, mark)| Stand::of(side, node, mark)));
             let expiry = |(side, stand): (&Side<'_>, &Stand<'_>)| stand::expiry(stand, side, node);
             let expiries = self.sides.iter().zip(&stands).filter_map(expiry);
             self.wake_at = expiries.chain(self.wake_at).min();
-            if entry.is_none() && is_calm(node, &stands) {
-                self.sides.iter_mut().zip(stands.drain(..)).for_each(|(side, stand)| side.calm.add(stand));
-            } else {
-                entry.get_or_insert_default().stands = stands.drain(..).collect();
+            for (side, stand) in self.sides.iter_mut().zip(&stands) {
+                match stand {
+                    Stand::Apart => {}
+                    Stand::Kept(ready) if entry.is_none() => side.calm.add(ready),
+                    _ => side.restless.push(index),
+                }
             }
+            if entry.is_some() || !has_nothing_to_do(node, &stands) {
+                entry.get_or_insert_default().stands.clone_from(&stands);
+            }
+            stands.clear();
         }
     }
 
@@ -210,7 +227,7 @@ impl<'w> Board<'w> {
         self.nodes.get(name).map(|index| &*self.world.nodes[*index])
     }
 
-    /// Nodes that are not calm, by their index in the World.
+    /// Nodes that may have something to do, by their index in the World.
     pub fn restless(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| entry.as_ref().map(|_| index))
     }
@@ -226,10 +243,10 @@ impl<'w> Board<'w> {
         shim.into_iter().flat_map(move |shim| (0..self.entries.len()).map(move |node| self.pair(shim, node)))
     }
 
-    /// The nodes that are not calm, as a Shim sees them.
+    /// All nodes that a Shim has to do with but its calm ones, as it sees them.
     pub fn restless_pairs(&self, shim: &ShimName) -> impl Iterator<Item = Pair<'_, 'w>> {
         let shim = self.index_of(shim);
-        shim.into_iter().flat_map(move |shim| self.restless().map(move |node| self.pair(shim, node)))
+        shim.into_iter().flat_map(move |shim| self.sides[shim].restless.iter().map(move |node| self.pair(shim, *node)))
     }
 
     fn pair(&self, shim: usize, node: usize) -> Pair<'_, 'w> {
@@ -257,7 +274,8 @@ impl<'w> Board<'w> {
         self.node_index(node).map_or(&[], |node| self.jobs_at(node))
     }
 
-    fn jobs_at(&self, node: usize) -> &[&'w JobView] {
+    /// Our Jobs for a node, by its index in the World.
+    pub fn jobs_at(&self, node: usize) -> &[&'w JobView] {
         self.entries[node].as_ref().map_or(&[], |entry| &entry.jobs)
     }
 
@@ -352,20 +370,17 @@ impl Side<'_> {
 }
 
 impl Calm {
-    fn add(&mut self, stand: Stand<'_>) {
-        if let Stand::Kept(ready) = stand {
-            self.nodes += 1;
-            self.disrupted += ready.disrupted;
-        }
+    fn add(&mut self, ready: &Ready) {
+        self.nodes += 1;
+        self.disrupted += ready.disrupted;
     }
 }
 
-/// Whether every mark is one that is kept and is told by its label, and no Shim wants anything else of the node.
-fn is_calm(node: &NodeView, stands: &[Stand<'_>]) -> bool {
-    let is_plain = |stand: &Stand<'_>| matches!(stand, Stand::Kept(_) | Stand::Apart);
+/// Whether no Shim wants anything of a node, and every mark is one that is kept and is told by its label.
+fn has_nothing_to_do(node: &NodeView, stands: &[Stand<'_>]) -> bool {
     let kept = || stands.iter().filter(|stand| matches!(stand, Stand::Kept(_))).count();
-    stands.iter().all(is_plain)
-        && node.marks.as_ref().is_some_and(|marks| marks.len() == kept() && mark::labels_agree(marks, &node.labels))
+    stands.iter().all(Stand::is_quiet)
+        && node.marks.as_ref().is_none_or(|marks| marks.len() == kept() && mark::labels_agree(marks, &node.labels))
 }
 
 /// What was verified on a node, if it still is the same machine.

@@ -144,7 +144,7 @@ pub(super) fn install(spec: &SpecView, source: &Source, artifact: &Artifact) -> 
 
 /// Whether the Shim wants to be on the node.
 pub(super) fn is_selected(spec: &SpecView, node: &NodeView) -> bool {
-    spec.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+    spec.selector.iter().all(|(key, value)| node.labels.get(key.as_str()).is_some_and(|found| found == value))
 }
 
 impl Side<'_> {

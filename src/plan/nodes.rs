@@ -1,6 +1,7 @@
 //! One node after the other: what its Jobs told goes into its marks, then its next Job.
 use std::collections::{BTreeMap, BTreeSet};
 
+use compact_str::CompactString;
 use jiff::Timestamp;
 
 use super::{Action, MarkWrite, Planner};
@@ -74,7 +75,7 @@ impl<'w> Planner<'_, 'w> {
             Stand::Stale(_) => !self.has_room(side),
             stand => stand.is_quiet(),
         };
-        self.board.jobs_on(&node.name).is_empty()
+        self.board.jobs_at(index).is_empty()
             && self.board.stands(index).all(waits)
             && node.marks.as_ref().is_none_or(|marks| {
                 marks.values().all(|mark| is_trusted(node, mark)) && mark::labels_agree(marks, &node.labels)
@@ -283,7 +284,9 @@ impl<'w> Planner<'_, 'w> {
             uid: node.uid.clone(),
             old: node.annotation.clone(),
             new: mark::render(after),
-            labels: labels.filter(|(key, label)| node.labels.get(key).map(String::as_str) != *label).collect(),
+            labels: labels
+                .filter(|(key, label)| node.labels.get(key.as_str()).map(CompactString::as_str) != *label)
+                .collect(),
         }));
     }
 }

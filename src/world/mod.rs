@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use compact_str::CompactString;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{Taint, Toleration},
@@ -240,6 +241,12 @@ impl fmt::Display for Share {
     }
 }
 
+/// Labels of a Node. Short texts lie in the map itself: a pass reads some of every node, and what lies elsewhere in memory
+/// is slow to come by.
+pub type Labels = BTreeMap<CompactString, CompactString>;
+/// Handlers, by name.
+pub type Handlers = BTreeSet<CompactString>;
+
 /// A Node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeView {
@@ -252,7 +259,7 @@ pub struct NodeView {
     /// `status.nodeInfo.machineID`.
     pub machine: Option<MachineId>,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Taints.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
@@ -260,13 +267,13 @@ pub struct NodeView {
     /// Whether its kubelet says Ready.
     pub ready: bool,
     /// Operating system, as Go names it.
-    pub os: String,
+    pub os: CompactString,
     /// Architecture, as Go names it.
-    pub arch: String,
+    pub arch: CompactString,
     /// `status.nodeInfo.containerRuntimeVersion`.
-    pub runtime: String,
+    pub runtime: CompactString,
     /// Handlers that the kubelet reports; empty: it does not say.
-    pub handlers: BTreeSet<String>,
+    pub handlers: Handlers,
     /// Our annotation, word for word: a write is guarded by it.
     pub annotation: Option<String>,
     /// The annotation read; `None`: written by a newer version, leave the node alone.

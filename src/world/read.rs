@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     api::{RolloutStrategy, Shim},
-    job, limits, mark,
+    job, limits,
+    mark::{self, Mark, Marks},
     names::{
-        Build, CHANGED_BY_ANNOTATION, FINALIZER, Handler, MANAGER, ORPHAN_ANNOTATION, PLUGIN_MANAGER, RETRY_ANNOTATION,
-        STATE_ANNOTATION, ShimName,
+        Build, CHANGED_BY_ANNOTATION, FINALIZER, Handler, MANAGER, MachineId, ORPHAN_ANNOTATION, PLUGIN_MANAGER,
+        RETRY_ANNOTATION, STATE_ANNOTATION, ShimName,
     },
     revision::{Inputs, RevisionView},
     task::{OptionValue, Options},
@@ -216,22 +217,36 @@ impl NodeView {
         let annotation = node.annotations().get(STATE_ANNOTATION).cloned();
         let info = &node.status.node_info;
         let uid = node.uid()?;
+        let machine = info.machine_id.parse().ok();
+        let mut marks = mark::parse(annotation.as_deref());
+        share_machine(machine.as_ref(), marks.as_mut());
         Some(Self {
             name: node.name_any().parse().ok()?,
             place: place(&uid),
             uid,
-            machine: info.machine_id.parse().ok(),
-            labels: node.labels().clone(),
+            machine,
+            labels: node.labels().iter().map(|(key, value)| (key.into(), value.into())).collect(),
             taints: node.spec.taints.clone(),
             cordoned: node.spec.unschedulable,
             ready: node.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
-            os: info.operating_system.clone(),
-            arch: info.architecture.clone(),
-            runtime: info.container_runtime_version.clone(),
-            handlers: node.status.runtime_handlers.iter().map(|handler| handler.name.clone()).collect(),
-            marks: mark::parse(annotation.as_deref()),
+            os: (&info.operating_system).into(),
+            arch: (&info.architecture).into(),
+            runtime: (&info.container_runtime_version).into(),
+            handlers: node.status.runtime_handlers.iter().map(|handler| (&handler.name).into()).collect(),
+            marks,
             annotation,
         })
+    }
+}
+
+/// All that names the same machine is one text in memory: a pass compares them.
+fn share_machine(machine: Option<&MachineId>, marks: Option<&mut Marks>) {
+    for mark in marks.into_iter().flat_map(BTreeMap::values_mut) {
+        if let (Mark::Ready(ready), Some(machine)) = (mark, machine)
+            && ready.machine == *machine
+        {
+            ready.machine = machine.clone();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use shim_core::{
     names::{Build, Handler, MachineId, NodeName, ShimName},
     revision::RevisionView,
     task::Task,
-    world::{JobView, Life, NodeView, Phase, ShimView, SpecView, World},
+    world::{Handlers, JobView, Life, NodeView, Phase, ShimView, SpecView, World},
 };
 
 use crate::log::Log;
@@ -177,10 +177,10 @@ impl Cluster {
     }
 
     /// Handlers that the runtime on a machine serves, as a kubelet would report them.
-    pub fn handlers(&self, machine: &MachineId) -> BTreeSet<String> {
+    pub fn handlers(&self, machine: &MachineId) -> Handlers {
         let copies = self.machines[machine].values();
         let served = copies.filter(|copy| copy.build.is_some() && copy.state != DiskState::Drifted);
-        served.map(|copy| copy.handler.to_string()).chain(["runc".to_owned()]).collect()
+        served.map(|copy| copy.handler.as_str().into()).chain(["runc".into()]).collect()
     }
 
     /// Kubelets tell which machine they are on, and which handlers it has.
@@ -198,7 +198,7 @@ impl Cluster {
         if silent && node.machine.as_ref() == Some(&machine) {
             return;
         }
-        let handlers = if silent { BTreeSet::new() } else { self.handlers(&machine) };
+        let handlers = if silent { Handlers::new() } else { self.handlers(&machine) };
         if node.handlers != handlers || node.machine.as_ref() != Some(&machine) {
             self.nodes.change(self.now, name, |node| (node.handlers, node.machine) = (handlers, Some(machine)));
         }
@@ -216,8 +216,8 @@ impl Cluster {
             node.marks = mark::parse(text.map(String::as_str));
             for (key, value) in labels {
                 match value {
-                    Some(value) => node.labels.insert(key.clone(), (*value).to_owned()),
-                    None => node.labels.remove(key),
+                    Some(value) => node.labels.insert(key.into(), (*value).into()),
+                    None => node.labels.remove(key.as_str()),
                 };
             }
         });

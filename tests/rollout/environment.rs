@@ -155,7 +155,7 @@ fn happen_to_node(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
         6..=8 => {
             let pool = pool(rng);
             story.tell(|| format!("{name} moves to pool {pool}"));
-            cluster.nodes.change(cluster.now, &name, |node| drop(node.labels.insert("pool".to_owned(), pool)));
+            cluster.nodes.change(cluster.now, &name, |node| drop(node.labels.insert("pool".into(), pool.into())));
         }
         9 => {
             story.tell(|| format!("{name} is cordoned or not"));
@@ -240,7 +240,7 @@ fn tear_label(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     let Some(shim) = rng.pick(&ours) else { return };
     story.tell(|| format!("{name} loses its label of {shim}"));
     let shim: ShimName = shim.parse().unwrap();
-    cluster.nodes.change(cluster.now, &name, |node| drop(node.labels.remove(&shim.node_label())));
+    cluster.nodes.change(cluster.now, &name, |node| drop(node.labels.remove(shim.node_label().as_str())));
     cluster.torn_labels.insert((node.uid, shim));
 }
 

@@ -410,7 +410,7 @@ pub fn check_state(cluster: &Cluster) -> Verdict {
 
 fn check_label(cluster: &Cluster, node: &NodeView, shim: &ShimName, mark: &Mark) -> Verdict {
     let torn = cluster.torn_labels.contains(&(node.uid.clone(), shim.clone()));
-    let label = node.labels.get(&shim.node_label()).map(String::as_str);
+    let label = node.labels.get(shim.node_label().as_str()).map(AsRef::as_ref);
     must(torn || label == mark.label(), Invariant::S3NoLies, || {
         format!("{} says {mark:?} of {shim}, and its label {label:?}", node.name)
     })
@@ -476,7 +476,7 @@ fn check_reached(cluster: &Cluster, world: &World, shim: &ShimView, node: &NodeV
         Wanted::Build(build) => {
             let marked = has(node, &shim.name, &build);
             must(marked, Invariant::L1Converges, || format!("{name:?}: mark {mark:?}"))?;
-            let label = node.labels.get(&shim.name.node_label());
+            let label = node.labels.get(shim.name.node_label().as_str());
             must(label.is_some_and(|label| label == "ready"), Invariant::L1Converges, || {
                 format!("{name:?}: label {label:?}")
             })?;

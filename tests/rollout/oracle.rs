@@ -36,7 +36,7 @@ pub fn wanted(world: &World, shim: &ShimView, node: &NodeView) -> Wanted {
 }
 
 fn selects(spec: &SpecView, node: &NodeView) -> bool {
-    spec.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+    spec.selector.iter().all(|(key, value)| node.labels.get(key.as_str()).is_some_and(|found| found == value))
 }
 
 fn can_serve(node: &NodeView) -> bool {

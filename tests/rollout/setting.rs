@@ -1,11 +1,11 @@
 //! What a simulated cluster is made of, and how it looks before anything happens.
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use shim_core::{
     api::{FetchStrategy, HttpArtifact, PlatformArtifact, RuntimeClassSpec, ShimStatus},
     names::{Handler, MachineId, NodeName, ShimName},
     revision::Inputs,
-    world::{Life, NodeView, Rollout, Share, ShimView, Source, SpecView, place},
+    world::{Handlers, Life, NodeView, Rollout, Share, ShimView, Source, SpecView, place},
 };
 
 use crate::{
@@ -68,7 +68,7 @@ pub fn plain(nodes: usize) -> Cluster {
     }
     for index in 0..nodes {
         create_node(&mut cluster, &mut rng, index, None);
-        cluster.nodes.change(cluster.now, &node_name(index), |node| node.arch = "amd64".to_owned());
+        cluster.nodes.change(cluster.now, &node_name(index), |node| node.arch = "amd64".into());
     }
     cluster.kubelets_report();
     cluster
@@ -165,14 +165,14 @@ pub fn create_node(cluster: &mut Cluster, rng: &mut Rng, index: usize, machine: 
         place: place(&uid),
         uid: uid.clone(),
         machine: (!rng.chance(20)).then(|| machine.clone()),
-        labels: BTreeMap::from([("pool".to_owned(), pool(rng))]),
+        labels: BTreeMap::from([("pool".into(), pool(rng).into())]),
         taints: Vec::new(),
         cordoned: false,
         ready: true,
-        os: "linux".to_owned(),
-        arch: if index == 3 { "arm64" } else { "amd64" }.to_owned(),
-        runtime: format!("containerd://{}", if modern { "2.1.4" } else { "1.7.24" }),
-        handlers: if modern { cluster.handlers(&machine) } else { BTreeSet::new() },
+        os: "linux".into(),
+        arch: if index == 3 { "arm64" } else { "amd64" }.into(),
+        runtime: format!("containerd://{}", if modern { "2.1.4" } else { "1.7.24" }).into(),
+        handlers: if modern { cluster.handlers(&machine) } else { Handlers::new() },
         annotation: None,
         marks: Some(BTreeMap::new()),
     };

@@ -154,7 +154,7 @@ impl Views {
         if written.uid != node.uid {
             return written.clone();
         }
-        let is_ours = |key: &String| key.starts_with(GROUP);
+        let is_ours = |key: &str| key.starts_with(GROUP);
         node.annotation.clone_from(&written.annotation);
         node.marks = mark::parse(node.annotation.as_deref());
         node.labels.retain(|key, _| !is_ours(key));

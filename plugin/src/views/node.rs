@@ -38,13 +38,13 @@ fn header(node: &NodeView) -> String {
         (false, false) => "not Ready",
         (false, true) => "not Ready, cordoned",
     };
-    let handlers: Vec<_> = node.handlers.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+    let handlers: Vec<_> = node.handlers.iter().filter(|name| !name.is_empty()).map(AsRef::as_ref).collect();
     let handlers = if handlers.is_empty() { "<unknown>".to_owned() } else { handlers.join(", ") };
     let fields = [
         ("Node", node.name.to_string()),
         ("Kubelet", kubelet.to_owned()),
         ("Platform", format!("{}/{}", node.os, node.arch)),
-        ("Runtime", node.runtime.clone()),
+        ("Runtime", node.runtime.to_string()),
         ("Handlers", handlers),
     ];
     fields

@@ -207,8 +207,8 @@ impl ShimPicture {
 fn rows(board: &Board<'_>, side: &Side<'_>) -> Vec<RowPicture> {
     let picture = |row: NodeRow| {
         let node = board.node(&row.node);
-        let arch = node.map(|node| node.arch.clone()).unwrap_or_default();
-        let runtime = node.map(|node| node.runtime.clone()).unwrap_or_default();
+        let arch = node.map(|node| node.arch.to_string()).unwrap_or_default();
+        let runtime = node.map(|node| node.runtime.to_string()).unwrap_or_default();
         RowPicture { version: version(side.shim, &row, &arch), row, arch, runtime }
     };
     status::rows(board, side).into_iter().map(picture).collect()

@@ -285,7 +285,7 @@ fn a_node_of_containerd_1_is_looked_at_once_a_day() {
     assert_eq!(deeds(&one(looked_at(86_399))), NOTHING);
     assert_eq!(deeds(&one(looked_at(86_400))), ["n0 job a?1"]);
     let mut modern = looked_at(86_400);
-    modern.handlers.insert("a".to_owned());
+    modern.handlers.insert("a".into());
     assert_eq!(deeds(&one(modern)), NOTHING, "its kubelet looks all the time");
     let node = looked_at(86_400);
     let mut world = one(node.clone());

@@ -116,9 +116,9 @@ pub fn node(text: &str) -> NodeView {
         taints: Vec::new(),
         cordoned: false,
         ready: true,
-        os: "linux".to_owned(),
-        arch: "amd64".to_owned(),
-        runtime: "containerd://1.7.24".to_owned(),
+        os: "linux".into(),
+        arch: "amd64".into(),
+        runtime: "containerd://1.7.24".into(),
         handlers: BTreeSet::new(),
         annotation: None,
         marks: mark::parse(None),
@@ -132,7 +132,7 @@ pub fn nodes(count: usize) -> Vec<NodeView> {
 /// `node` with a mark, and the label that goes with it.
 pub fn marked(mut node: NodeView, shim: &str, mark: Mark) -> NodeView {
     if let Some(label) = mark.label() {
-        node.labels.insert(name(shim).node_label(), label.to_owned());
+        node.labels.insert(name(shim).node_label().into(), label.into());
     }
     node.marks.as_mut().unwrap().insert(name(shim), mark);
     node.annotation = mark::render(node.marks.as_ref().unwrap());

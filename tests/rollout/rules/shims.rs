@@ -117,10 +117,10 @@ fn a_node_that_can_not_be_served_is_skipped_and_keeps_what_it_has() {
     let picky = with(shim("a"), |spec| spec.source.artifacts = platforms);
     let taint = Taint { key: "gpu".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let changes: [fn(&mut NodeView, Taint); 5] = [
-        |node, _| node.os = "windows".to_owned(),
-        |node, _| node.runtime = "cri-o://1.31".to_owned(),
+        |node, _| node.os = "windows".into(),
+        |node, _| node.runtime = "cri-o://1.31".into(),
         |node, taint| node.taints = vec![taint],
-        |node, _| node.arch = "arm64".to_owned(),
+        |node, _| node.arch = "arm64".into(),
         |node, _| node.machine = None,
     ];
     for change in changes {

@@ -210,7 +210,7 @@ fn a_label_that_somebody_took_off_comes_back() {
 #[test]
 fn a_label_without_a_mark_is_not_ours() {
     let mut node = ready(node("n1"), "a", 1);
-    node.labels.insert("shim.dev/other".to_owned(), "ready".to_owned());
+    node.labels.insert("shim.dev/other".into(), "ready".into());
     assert_eq!(deeds(&one(node)), NOTHING);
 }
 
@@ -218,7 +218,7 @@ fn a_label_without_a_mark_is_not_ours() {
 fn a_handler_that_the_kubelet_denies_is_installed_again_after_a_minute() {
     for (age, wanted) in [(59, vec![]), (60, vec!["n1 job a+1"])] {
         let mut node = ready(node("n1"), "a", 1);
-        node.handlers.insert("runc".to_owned());
+        node.handlers.insert("runc".into());
         if let Some(Mark::Ready(ready)) = node.marks.as_mut().unwrap().get_mut(&name("a")) {
             ready.since = seconds_ago(age);
         }

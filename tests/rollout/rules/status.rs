@@ -79,7 +79,7 @@ fn a_node_has_one_state_and_the_worst_come_first() {
     let failing_node = marked(node("n6"), "a", Mark::Claimed);
     let busy = marked(node("n3"), "a", Mark::Claimed);
     let gone = NodeView { ready: false, ..node("n5") };
-    let tainted = NodeView { os: "windows".to_owned(), ..node("n2") };
+    let tainted = NodeView { os: "windows".into(), ..node("n2") };
     let mut world = world(
         vec![shim("a")],
         vec![ready(node("n1"), "a", 1), tainted, busy.clone(), node("n4"), gone, failing_node.clone()],
@@ -103,7 +103,7 @@ fn a_node_has_one_state_and_the_worst_come_first() {
 fn the_counts_are_those_of_the_rows() {
     let failing_node = marked(node("n6"), "a", Mark::Claimed);
     let busy = ready(node("n3"), "a", 2);
-    let skipped = NodeView { os: "windows".to_owned(), ..node("n2") };
+    let skipped = NodeView { os: "windows".into(), ..node("n2") };
     let mut world =
         world(vec![shim("a")], vec![ready(node("n1"), "a", 1), skipped, busy.clone(), failing_node.clone()]);
     world.jobs = failing(&failing_node);
@@ -140,7 +140,7 @@ fn a_failure_is_a_problem_with_its_step_reason_message_attempts_and_log() {
 
 #[test]
 fn ten_problems_are_shown_and_all_are_counted() {
-    let windows = nodes(14).into_iter().map(|node| NodeView { os: "windows".to_owned(), ..node }).collect();
+    let windows = nodes(14).into_iter().map(|node| NodeView { os: "windows".into(), ..node }).collect();
     let found = status(&world(vec![shim("a")], windows));
     assert_eq!((found.problems.len(), found.nodes_skipped), (10, 14));
 }
@@ -163,9 +163,9 @@ fn a_skipped_node_says_why() {
         spec.source.artifacts = Artifacts::ByArch(BTreeMap::from([("amd64".to_owned(), artifact("a", 1))]));
     });
     let cases = [
-        (NodeView { os: "windows".to_owned(), ..node("n1") }, "NotLinux"),
-        (NodeView { runtime: "cri-o://1.31".to_owned(), ..node("n1") }, "NotContainerd"),
-        (NodeView { arch: "arm64".to_owned(), ..node("n1") }, "NoArtifact"),
+        (NodeView { os: "windows".into(), ..node("n1") }, "NotLinux"),
+        (NodeView { runtime: "cri-o://1.31".into(), ..node("n1") }, "NotContainerd"),
+        (NodeView { arch: "arm64".into(), ..node("n1") }, "NoArtifact"),
         (NodeView { machine: None, ..node("n1") }, "NoMachineId"),
         (NodeView { marks: None, ..node("n1") }, "StateUnreadable"),
     ];
