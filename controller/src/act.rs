@@ -1,6 +1,7 @@
 //! One write for each action of a plan, guarded so that it can only do what was planned.
-use std::collections::HashSet;
+use std::{collections::HashSet, mem::discriminant};
 
+use futures::{StreamExt, stream};
 use json_patch::{
     AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf,
 };
@@ -31,6 +32,9 @@ use tracing::Instrument as _;
 
 use crate::{herald::Herald, lease::Leadership, metrics::Metrics, observe::Observer, telemetry::spans};
 
+/// Writes under way at the same time: few for an API server, and many times what one after the other would come to.
+const WRITES_AT_ONCE: usize = 8;
+
 /// Carries out plans.
 pub(crate) struct Actor {
     shims: Api<Shim>,
@@ -53,6 +57,8 @@ pub(crate) enum ActError {
     Deadline,
     #[error("the Lease has no time left for a write")]
     NotLeading,
+    #[error("the controller was asked to end")]
+    Ending,
     #[error("{0} is not what was planned for any more")]
     Changed(String),
     #[error("the object can't be written as JSON: {0}")]
@@ -86,48 +92,60 @@ impl Actor {
     }
 
     /// Carries out a plan, in its order. Returns whether all of it was.
-    pub(crate) async fn act(&self, world: &World, plan: &Plan, observer: &mut Observer, metrics: &Metrics) -> bool {
+    pub(crate) async fn act(&self, world: &World, plan: &Plan, observer: &Observer, metrics: &Metrics) -> bool {
         let mut pass = Pass::default();
         let mut complete = true;
-        for action in &plan.actions {
-            if self.stop.is_cancelled() {
+        // Neighbours of one kind are about different objects. What needs another write first is of another kind.
+        for alike in plan.actions.chunk_by(|a, b| discriminant(a) == discriminant(b)) {
+            if let Err(reason) = self.may_write() {
+                tracing::warn!("{reason}; the rest of the plan is left");
                 return false;
             }
-            if !self.leadership.may_write() {
-                tracing::warn!("{}; the rest of the plan is left", ActError::NotLeading);
-                return false;
-            }
-            let span = spans::begin(verb(action), action);
-            let write = self.one(world, action, observer, &mut pass).instrument(span.clone());
-            let result = match timeout(WRITE_DEADLINE, write).await {
-                Ok(result) => result,
-                Err(_) => Err(ActError::Deadline),
-            };
-            spans::end(&span, &result);
-            metrics.acted(verb(action), world, action, &result);
-            match result {
-                Ok(()) => {
-                    tracing::info!(action = verb(action), on = subject(action), "done");
-                    self.herald.tell(world, action).await;
-                }
-                Err(error) => {
-                    complete = false;
-                    pass.give_up(action);
-                    self.read_again(action, observer).await;
-                    tracing::warn!(action = verb(action), on = subject(action), "not done, decided anew: {error}");
-                }
+            let writes = alike.iter().map(|action| self.write(world, action, observer, &pass, metrics));
+            let written: Vec<_> = stream::iter(writes).buffered(WRITES_AT_ONCE).collect().await;
+            for (action, done) in alike.iter().zip(written) {
+                complete &= done;
+                pass.learn(action, done);
             }
         }
         complete
     }
 
-    async fn one(
-        &self,
-        world: &World,
-        action: &Action,
-        observer: &mut Observer,
-        pass: &mut Pass,
-    ) -> Result<(), ActError> {
+    fn may_write(&self) -> Result<(), ActError> {
+        match () {
+            () if self.stop.is_cancelled() => Err(ActError::Ending),
+            () if !self.leadership.may_write() => Err(ActError::NotLeading),
+            () => Ok(()),
+        }
+    }
+
+    /// Carries out one action, and tells of it. Returns whether it was done.
+    async fn write(&self, world: &World, action: &Action, observer: &Observer, pass: &Pass, metrics: &Metrics) -> bool {
+        if self.may_write().is_err() {
+            return false;
+        }
+        let span = spans::begin(verb(action), action);
+        let write = self.one(world, action, observer, pass).instrument(span.clone());
+        let result = match timeout(WRITE_DEADLINE, write).await {
+            Ok(result) => result,
+            Err(_) => Err(ActError::Deadline),
+        };
+        spans::end(&span, &result);
+        metrics.acted(verb(action), world, action, &result);
+        match &result {
+            Ok(()) => {
+                tracing::info!(action = verb(action), on = subject(action), "done");
+                self.herald.tell(world, action).await;
+            }
+            Err(error) => {
+                self.read_again(action, observer).await;
+                tracing::warn!(action = verb(action), on = subject(action), "not done, decided anew: {error}");
+            }
+        }
+        result.is_ok()
+    }
+
+    async fn one(&self, world: &World, action: &Action, observer: &Observer, pass: &Pass) -> Result<(), ActError> {
         match action {
             Action::Hold(shim) => self.finalizer(shim, observer, true).await,
             Action::Release(shim) if pass.kept.contains(shim) => Err(ActError::Changed(format!("shim {shim}"))),
@@ -138,7 +156,7 @@ impl Actor {
             Action::Forget(shim, number) => self.forget(shim, *number).await,
             Action::Note(job, why) => self.annotate(job, START_ANNOTATION, why).await,
             Action::Record(job, report) => self.annotate(job, RESULT_ANNOTATION, report).await,
-            Action::Mark(write) => self.mark(write, observer, pass).await,
+            Action::Mark(write) => self.mark(write, observer).await,
             Action::Delete(job) => self.delete_job(job, None).await,
             Action::Withdraw(job, version) => self.delete_job(job, Some(version.clone())).await,
             Action::Create(task) => self.create(world, task, pass).await,
@@ -181,7 +199,7 @@ impl Actor {
     }
 
     /// A write to a Node without an answer may have been carried out: the next pass must not go by what was before.
-    async fn read_again(&self, action: &Action, observer: &mut Observer) {
+    async fn read_again(&self, action: &Action, observer: &Observer) {
         let Action::Mark(write) = action else { return };
         match timeout(WRITE_DEADLINE, self.nodes.get(write.node.as_str())).await {
             Ok(Ok(node)) => observer.wrote(&node),
@@ -218,11 +236,10 @@ impl Actor {
         gone_is_fine(self.jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
-    async fn mark(&self, write: &MarkWrite, observer: &mut Observer, pass: &mut Pass) -> Result<(), ActError> {
+    async fn mark(&self, write: &MarkWrite, observer: &Observer) -> Result<(), ActError> {
         let patch = Patch::<Value>::Json(mark_patch(write));
         let node = self.nodes.patch(write.node.as_str(), &PatchParams::default(), &patch).await?;
         observer.wrote(&node);
-        pass.confirmed.insert(write.node.clone());
         Ok(())
     }
 
@@ -235,7 +252,7 @@ impl Actor {
         gone_is_fine(self.jobs.delete(&job.name, &parameters).await)
     }
 
-    async fn create(&self, world: &World, task: &Task, pass: &mut Pass) -> Result<(), ActError> {
+    async fn create(&self, world: &World, task: &Task, pass: &Pass) -> Result<(), ActError> {
         if pass.given_up.contains(&task.node) {
             return Err(ActError::Changed(format!("node {}", task.node)));
         }
@@ -279,14 +296,11 @@ impl Actor {
 }
 
 impl Pass {
-    fn give_up(&mut self, action: &Action) {
+    fn learn(&mut self, action: &Action, done: bool) {
         match action {
-            Action::Mark(MarkWrite { node, .. }) | Action::Create(Task { node, .. }) => {
-                self.given_up.insert(node.clone());
-            }
-            Action::DeleteRuntimeClass(_, shim) => {
-                self.kept.insert(shim.clone());
-            }
+            Action::Mark(MarkWrite { node, .. }) if done => drop(self.confirmed.insert(node.clone())),
+            Action::Mark(MarkWrite { node, .. }) => drop(self.given_up.insert(node.clone())),
+            Action::DeleteRuntimeClass(_, shim) if !done => drop(self.kept.insert(shim.clone())),
             _ => {}
         }
     }

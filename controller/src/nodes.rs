@@ -36,6 +36,10 @@ struct Cache {
     coming: BTreeMap<String, Seen>,
     /// The latest write that the watch has told of.
     version: u64,
+    /// What we wrote, until the watch has caught up.
+    written: HashMap<String, Seen>,
+    /// Uids of what was not there any more when we asked, until the watch has caught up.
+    gone: HashMap<String, String>,
 }
 
 /// Whether an event could change a plan.
@@ -58,20 +62,13 @@ pub(crate) struct Feed {
 pub(crate) struct Nodes {
     cache: Arc<Mutex<Cache>>,
     full: watch::Receiver<bool>,
-    /// What we wrote, until the cache has caught up.
-    written: HashMap<String, Seen>,
-    /// Uids of what was not there any more when we asked, until the cache has caught up.
-    gone: HashMap<String, String>,
 }
 
 /// A cache, empty.
 pub(crate) fn cache() -> (Nodes, Feed) {
     let cache = Arc::new(Mutex::new(Cache::default()));
     let (sender, receiver) = watch::channel(false);
-    (
-        Nodes { cache: cache.clone(), full: receiver, written: HashMap::new(), gone: HashMap::new() },
-        Feed { cache, full: sender },
-    )
+    (Nodes { cache: cache.clone(), full: receiver }, Feed { cache, full: sender })
 }
 
 fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
@@ -128,29 +125,30 @@ impl Nodes {
     }
 
     /// Remembers what we wrote: the planner must never decide on a Node that it has already changed.
-    pub(crate) fn wrote(&mut self, node: &LeanNode) {
-        self.written.extend(Seen::read(node).map(|seen| (node.name_any(), seen)));
+    pub(crate) fn wrote(&self, node: &LeanNode) {
+        lock(&self.cache).written.extend(Seen::read(node).map(|seen| (node.name_any(), seen)));
     }
 
     /// Remembers that a Node is not there any more.
-    pub(crate) fn lost(&mut self, name: &str) {
-        self.written.remove(name);
-        let cached = lock(&self.cache).nodes.get(name).map(|seen| seen.view.uid.clone());
-        self.gone.extend(cached.map(|uid| (name.to_owned(), uid)));
+    pub(crate) fn lost(&self, name: &str) {
+        let mut cache = lock(&self.cache);
+        cache.written.remove(name);
+        let known = cache.nodes.get(name).map(|seen| seen.view.uid.clone());
+        cache.gone.extend(known.map(|uid| (name.to_owned(), uid)));
     }
 
     /// All Nodes, by name.
-    pub(crate) fn views(&mut self) -> Vec<Arc<NodeView>> {
-        let cache = lock(&self.cache);
+    pub(crate) fn views(&self) -> Vec<Arc<NodeView>> {
+        let Cache { nodes, version, written, gone, .. } = &mut *lock(&self.cache);
         // Until the watch has told of all writes up to ours, what it shows or does not show is older.
-        self.written.retain(|name, written| {
-            cache.version < written.version || cache.nodes.get(name).is_some_and(|seen| seen.version < written.version)
+        written.retain(|name, written| {
+            *version < written.version || nodes.get(name).is_some_and(|seen| seen.version < written.version)
         });
-        self.gone.retain(|name, uid| cache.nodes.get(name).is_some_and(|seen| seen.view.uid == *uid));
-        let there = cache.nodes.iter().filter(|(name, _)| !self.gone.contains_key(*name));
-        let mut nodes: BTreeMap<_, _> = there.map(|(name, seen)| (name, &seen.view)).collect();
-        nodes.extend(self.written.iter().map(|(name, written)| (name, &written.view)));
-        nodes.into_values().cloned().collect()
+        gone.retain(|name, uid| nodes.get(name).is_some_and(|seen| seen.view.uid == *uid));
+        let there = nodes.iter().filter(|(name, _)| !gone.contains_key(*name));
+        let mut views: BTreeMap<_, _> = there.map(|(name, seen)| (name, &seen.view)).collect();
+        views.extend(written.iter().map(|(name, written)| (name, &written.view)));
+        views.into_values().cloned().collect()
     }
 }
 
@@ -166,13 +164,13 @@ mod tests {
         .unwrap()
     }
 
-    fn labels(nodes: &mut Nodes) -> Vec<String> {
+    fn labels(nodes: &Nodes) -> Vec<String> {
         nodes.views().iter().map(|view| view.labels["l"].to_string()).collect()
     }
 
     #[test]
     fn a_heartbeat_is_no_news_and_a_change_is() {
-        let (mut nodes, feed) = cache();
+        let (nodes, feed) = cache();
         assert_eq!(feed.take(&Event::Apply(node("u", 1, "a"))), News::Some);
         let before = nodes.views();
         assert_eq!(feed.take(&Event::Apply(node("u", 2, "a"))), News::None);
@@ -184,36 +182,36 @@ mod tests {
 
     #[test]
     fn a_list_replaces_what_was_there_when_it_is_complete() {
-        let (mut nodes, feed) = cache();
+        let (nodes, feed) = cache();
         feed.take(&Event::Apply(node("u", 1, "a")));
         feed.take(&Event::Init);
-        assert_eq!(labels(&mut nodes), ["a"]);
+        assert_eq!(labels(&nodes), ["a"]);
         feed.take(&Event::InitApply(node("u", 2, "b")));
-        assert_eq!(labels(&mut nodes), ["a"]);
+        assert_eq!(labels(&nodes), ["a"]);
         assert_eq!(feed.take(&Event::InitDone), News::Some);
-        assert_eq!(labels(&mut nodes), ["b"]);
+        assert_eq!(labels(&nodes), ["b"]);
     }
 
     #[test]
     fn what_we_wrote_is_believed_until_the_cache_is_newer() {
-        let (mut nodes, feed) = cache();
+        let (nodes, feed) = cache();
         feed.take(&Event::Apply(node("u", 1, "a")));
         nodes.wrote(&node("u", 5, "ours"));
-        assert_eq!(labels(&mut nodes), ["ours"]);
+        assert_eq!(labels(&nodes), ["ours"]);
         feed.take(&Event::Apply(node("u", 4, "older")));
-        assert_eq!(labels(&mut nodes), ["ours"]);
+        assert_eq!(labels(&nodes), ["ours"]);
         feed.take(&Event::Apply(node("u", 6, "newer")));
-        assert_eq!(labels(&mut nodes), ["newer"]);
+        assert_eq!(labels(&nodes), ["newer"]);
     }
 
     #[test]
     fn a_node_that_was_read_as_another_of_its_name_is_not_taken_for_the_old_one() {
-        let (mut nodes, feed) = cache();
+        let (nodes, feed) = cache();
         feed.take(&Event::Apply(node("old", 1, "a")));
         nodes.wrote(&node("new", 5, "b"));
-        assert_eq!(labels(&mut nodes), ["b"]);
+        assert_eq!(labels(&nodes), ["b"]);
         feed.take(&Event::Delete(node("old", 4, "a")));
-        assert_eq!(labels(&mut nodes), ["b"], "the new one is not gone with the old one");
+        assert_eq!(labels(&nodes), ["b"], "the new one is not gone with the old one");
         feed.take(&Event::Delete(node("new", 6, "b")));
         assert!(nodes.views().is_empty());
         nodes.wrote(&node("third", 7, "c"));
@@ -223,6 +221,6 @@ mod tests {
         nodes.lost("n");
         assert!(nodes.views().is_empty(), "the cache does not know yet");
         feed.take(&Event::Apply(node("fifth", 9, "e")));
-        assert_eq!(labels(&mut nodes), ["e"]);
+        assert_eq!(labels(&nodes), ["e"]);
     }
 }

@@ -110,17 +110,17 @@ impl Observer {
     }
 
     /// Remembers a Node as the API server has just told it.
-    pub(crate) fn wrote(&mut self, node: &LeanNode) {
+    pub(crate) fn wrote(&self, node: &LeanNode) {
         self.nodes.wrote(node);
     }
 
     /// Forgets a Node that is not there any more.
-    pub(crate) fn lost(&mut self, name: &NodeName) {
+    pub(crate) fn lost(&self, name: &NodeName) {
         self.nodes.lost(name.as_str());
     }
 
     /// The World: Jobs from a fresh list, since a stale one overruns budgets; the rest from caches.
-    pub(crate) async fn world(&mut self) -> anyhow::Result<World> {
+    pub(crate) async fn world(&self) -> anyhow::Result<World> {
         let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
         // One after the other: a Job that has ended must not meet its Pod as it was before, without a result.
         let lists = async { Ok::<_, kube::Error>((self.jobs.list(&ours).await?, self.pods.list(&ours).await?)) };

@@ -97,7 +97,7 @@ impl Leader {
     }
 }
 
-async fn passes(observer: &mut Observer, actor: &Actor, health: &Health, changed: &Notify, stop: &CancellationToken) {
+async fn passes(observer: &Observer, actor: &Actor, health: &Health, changed: &Notify, stop: &CancellationToken) {
     while !stop.is_cancelled() {
         let wait = pass(observer, actor, health).await.unwrap_or_else(|error| {
             health.metrics.passed(Pass::Failed);
@@ -118,7 +118,7 @@ async fn passes(observer: &mut Observer, actor: &Actor, health: &Health, changed
 
 /// One pass; returns after what time to look again if nothing happens before.
 #[tracing::instrument(skip_all, fields(actions, otel.status_code, otel.status_description))]
-async fn pass(observer: &mut Observer, actor: &Actor, health: &Health) -> anyhow::Result<Duration> {
+async fn pass(observer: &Observer, actor: &Actor, health: &Health) -> anyhow::Result<Duration> {
     let metrics = &health.metrics;
     let world = metrics.phase("observe", observer.world()).await.inspect_err(spans::failed);
     let world = world.context("the cluster can't be observed")?;

@@ -1,5 +1,8 @@
 //! One run: a cluster in motion, a controller that lags and crashes; then everything calms down and has to come to rest.
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::discriminant,
+};
 
 use jiff::SignedDuration;
 use shim_core::{
@@ -195,8 +198,10 @@ impl Sim {
     /// Looks, plans and acts once.
     fn pass(&mut self) -> Result<Next, Broken> {
         let view = self.look();
-        let made = self.plan(&view)?;
+        let mut made = self.plan(&view)?;
         let mut pass = Pass::new(&view);
+        // Writes of one kind are under way together, and end in any order.
+        made.actions.chunk_by_mut(|a, b| discriminant(a) == discriminant(b)).for_each(|alike| self.rng.shuffle(alike));
         for (number, action) in made.actions.iter().enumerate() {
             self.let_the_old_leader_write()?;
             if self.fault(2) {
@@ -215,7 +220,10 @@ impl Sim {
     fn hand_over(&mut self, view: &World, mut pass: Pass, left: &[Action]) -> Verdict {
         self.story.tell(|| "ANOTHER LEADER".to_owned());
         if self.rng.chance(30) {
-            self.act(view, &mut pass, &left[0])?;
+            let alike = left.iter().take_while(|action| discriminant(*action) == discriminant(&left[0]));
+            for action in alike.take(1 + self.rng.below(4)) {
+                self.act(view, &mut pass, action)?;
+            }
         }
         let wait = if self.rng.chance(50) { 25 } else { 0 };
         self.cluster.pass_seconds(wait);

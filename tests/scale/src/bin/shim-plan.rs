@@ -49,7 +49,7 @@ fn time<T>(world: &World, work: impl Fn(&World) -> T) -> Duration {
 fn read(world: &World) -> usize {
     let of_node = |node: &NodeView| {
         let labels: usize = node.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let handlers: usize = node.handlers.iter().map(|handler| handler.len()).sum();
+        let handlers: usize = node.handlers.iter().map(AsRef::<str>::as_ref).map(str::len).sum();
         let ready = |mark: &Mark| if let Mark::Ready(ready) = mark { ready.build.as_str().len() } else { 0 };
         labels
             + handlers
