@@ -251,7 +251,8 @@ impl JobView {
         let pod = pods.iter().find(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&name));
         let phase = phase(job, &task, pod);
         let start = start(job, &phase, pod, refusals.get(&uid).map(String::as_str));
-        Some(Self { name, uid, version: job.resource_version().unwrap_or_default(), task, phase, start })
+        let created = job.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
+        Some(Self { name, uid, version: job.resource_version().unwrap_or_default(), created, task, phase, start })
     }
 }
 

@@ -212,7 +212,10 @@ impl NodeRow {
         let word = if *op == Op::Remove { "Removing" } else { "Updating" };
         match (&job.phase, &job.start) {
             (Phase::Stuck, _) => self.say("NodeLost", "the node does not answer while its Job runs"),
-            (_, Start::Hindered { why, .. }) => self.fail(why, ""),
+            (_, Start::Hindered { why, .. }) => {
+                self.since = Some(job.created);
+                self.fail(why, "");
+            }
             (_, Start::Waiting) => self.say(word, format!("the installer starts{again}")),
             (_, Start::Begun) => self.say(word, format!("the installer runs{again}")),
         }
@@ -458,10 +461,11 @@ fn of_census(side: &Side<'_>, census: &Census) -> Verdict {
         let going_on = !side.is_stopped() && (moving > 0 || (waiting > 0 && !paused));
         return if going_on { Verdict::new("Failed", message) } else { Verdict::stalled("Failed", message) };
     }
-    let progress = format!("{} of {} ready", census.count(&[NodeState::Ready]), nodes(reachable));
+    // Those that wait for an upgrade are ready too, with what they have.
+    let done = |word: &str| format!("{} of {} {word}", census.count(&[NodeState::Ready]), nodes(reachable));
     if moving + waiting > 0 {
         let reason = if paused && moving == 0 { "Paused" } else { "Updating" };
-        return Verdict::new(reason, progress_text(side, census, progress));
+        return Verdict::new(reason, progress_text(side, census, done("updated")));
     }
     if side.revision.is_none() {
         return Verdict::new("Updating", "the revision is not on record yet");
@@ -469,7 +473,7 @@ fn of_census(side: &Side<'_>, census: &Census) -> Verdict {
     if census.nodes == 0 {
         return Verdict::ready("NoNodes", "no node matches spec.nodeSelector");
     }
-    Verdict::ready("Ready", progress)
+    Verdict::ready("Ready", done("ready"))
 }
 
 fn failure_text(side: &Side<'_>, census: &Census, failed: usize, reachable: usize) -> String {

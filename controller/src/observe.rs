@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
     batch::v1::Job,
-    core::v1::{Event, Pod},
+    core::v1::{Event, Pod, PodSpec},
     node::v1::RuntimeClass,
 };
 use kube::{
@@ -35,6 +35,8 @@ use crate::{
 
 /// A list that takes longer is not worth waiting for; the next pass asks again.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
+/// Objects of one answer to a list: of thousands at once the text alone would be most of our memory.
+const PAGE: u32 = 250;
 /// A Job that has no Pod after this time may have been refused one.
 const POD_BY: Duration = Duration::from_secs(3);
 
@@ -123,15 +125,17 @@ impl Observer {
     pub(crate) async fn world(&self) -> anyhow::Result<World> {
         let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
         // One after the other: a Job that has ended must not meet its Pod as it was before, without a result.
-        let lists = async { Ok::<_, kube::Error>((self.jobs.list(&ours).await?, self.pods.list(&ours).await?)) };
+        let lists = async {
+            Ok::<_, kube::Error>((list(&self.jobs, &ours, slim_job).await?, list(&self.pods, &ours, slim_pod).await?))
+        };
         let (jobs, pods) = timeout(LIST_DEADLINE, lists).await??;
-        let refusals = self.refusals(&jobs.items, &pods.items).await;
+        let refusals = self.refusals(&jobs, &pods).await;
         let objects = Objects {
             shims: &self.shims.state(),
             revisions: &self.revisions.state(),
             nodes: &self.nodes.views(),
-            jobs: &jobs.items,
-            pods: &pods.items,
+            jobs: &jobs,
+            pods: &pods,
             refusals: &refusals,
             runtime_classes: &self.classes.state(),
         };
@@ -153,6 +157,41 @@ impl Observer {
             }
             Err(_) => BTreeMap::new(),
         }
+    }
+}
+
+/// All objects as they are now: the pages of one list are of one moment.
+async fn list<K>(api: &Api<K>, params: &ListParams, slim: fn(&mut K)) -> kube::Result<Vec<K>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut params = params.clone().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let mut page = api.list(&params).await?;
+        page.items.iter_mut().for_each(slim);
+        all.append(&mut page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn slim_job(job: &mut Job) {
+    job.metadata.managed_fields = None;
+    slim_spec(job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()));
+}
+
+fn slim_pod(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    slim_spec(pod.spec.as_mut());
+}
+
+/// Of what we asked for ourselves only the node is read.
+fn slim_spec(spec: Option<&mut PodSpec>) {
+    if let Some(spec) = spec {
+        *spec = PodSpec { node_name: spec.node_name.take(), ..PodSpec::default() };
     }
 }
 

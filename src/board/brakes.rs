@@ -117,13 +117,17 @@ impl<'w> Board<'w> {
         (held_back && !serves && !tried()).then(|| stand::install(spec, &fallback.source, old))
     }
 
-    /// Whether no container of a Job has run, nothing it was made for is wished any more, and nobody relies on what it
-    /// was to replace: it can go as if it had never been.
+    /// Whether no container of a Job has run, nothing it was made for is wished any more, or it can't start and another try
+    /// was asked for since, and nobody relies on what it was to replace: it can go as if it had never been.
     pub fn is_obsolete(&self, node: &NodeView, job: &JobView) -> bool {
         let unbegun = job.phase == Phase::Running && job.start != Start::Begun && job.task.node_uid == node.uid;
         let serves = |shim: &ShimName| served(shim, node).is_some();
+        let is_hindered = matches!(job.start, Start::Hindered { .. });
         let wished = |shim: &ShimName, op: &Op| {
-            self.side(shim).is_some_and(|side| self.wished(side, node).any(|wished| wished == *op))
+            self.side(shim).is_some_and(|side| {
+                let again = is_hindered && side.asks_again(node, job.created);
+                !again && self.wished(side, node).any(|wished| wished == *op)
+            })
         };
         unbegun && !job.task.ops.iter().any(|(shim, op)| serves(shim) || wished(shim, op))
     }
@@ -187,6 +191,12 @@ impl Side<'_> {
     /// The build of the current revision for a node.
     pub fn build(&self, node: &NodeView) -> Option<&Build> {
         self.shim.spec.as_ref().ok()?.source.build(&node.arch)
+    }
+
+    /// Whether somebody has asked to try again on a node what was tried before.
+    pub fn asks_again(&self, node: &NodeView, before: Timestamp) -> bool {
+        let retry = self.shim.retry.as_ref().filter(|retry| retry.at > before);
+        retry.is_some_and(|retry| retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.name)))
     }
 
     /// Whether an operation installs the current revision.

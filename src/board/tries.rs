@@ -116,9 +116,7 @@ impl<'w> Board<'w> {
             Outcome::Failed(_) | Outcome::Done { .. } => Weight::Trial,
         };
         tries.counted = weight == Weight::Failed;
-        let asked = side.shim.retry.as_ref().filter(|retry| retry.at > finished.at);
-        let asked = asked.is_some_and(|retry| retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.name)));
-        let pause = if asked { Duration::ZERO } else { pause(outcome, &tries, weight) };
+        let pause = if side.asks_again(node, finished.at) { Duration::ZERO } else { pause(outcome, &tries, weight) };
         Word { job, finished, outcome, tries, weight, next: after(finished.at, pause) }
     }
 

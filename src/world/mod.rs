@@ -289,6 +289,8 @@ pub struct JobView {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub version: String,
+    /// `metadata.creationTimestamp`, in whole seconds.
+    pub created: Timestamp,
     /// What it was made for.
     pub task: Task,
     /// How far it is.

@@ -173,6 +173,7 @@ fn create(cluster: &mut Cluster, task: &Task) {
         name: name.clone(),
         uid,
         version: String::new(),
+        created: cluster.now,
         task: task.clone(),
         phase: Phase::Running,
         start: Start::Waiting,

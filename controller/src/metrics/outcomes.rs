@@ -110,6 +110,7 @@ mod tests {
                 name: "j".to_owned(),
                 uid: "j".to_owned(),
                 version: String::new(),
+                created: Timestamp::UNIX_EPOCH,
                 task,
                 phase,
                 start: Start::Begun,

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use shim_core::{
     api::Problem,
     names::{NodeName, RETRY_ANNOTATION},
+    report::Step,
     status::NodeState,
     world::{Life, Retry},
 };
@@ -30,7 +31,7 @@ use crate::{
 /// Nodes that are named; the rest is counted.
 const NAMES: usize = 5;
 
-/// A node whose last try did not get it done.
+/// A node whose last try did not get it done, or does not begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Fallen {
     node: NodeName,
@@ -47,7 +48,7 @@ pub async fn run(app: &App<'_>, args: &RetryArgs) -> Result<Exit, Failure> {
     let fallen = chosen(shim, &args.nodes)?;
     if fallen.is_empty() {
         app.report(&shown(&live)?, "unchanged", args.change.dry_run, args.change.output)?;
-        app.console.note(&format!("{}: no node has failed or waits for pods", args.name));
+        app.console.note(&format!("{}: no node has failed or waits", args.name));
         return Ok(if args.error_unchanged { Exit::Unchanged } else { Exit::Done });
     }
     let mut after = live.clone();
@@ -97,6 +98,7 @@ fn fallen(shim: &ShimPicture) -> Vec<Fallen> {
             let found = rows.iter().filter(|row| match row.row.state {
                 NodeState::Failed | NodeState::Retrying => true,
                 NodeState::Waiting => row.row.reason == "InUse",
+                NodeState::Updating | NodeState::Removing => row.row.step == Some(Step::Start),
                 _ => false,
             });
             found.filter_map(|row| Some(Fallen { node: row.row.node.clone(), since: row.row.since? })).collect()
@@ -108,7 +110,9 @@ fn fallen(shim: &ShimPicture) -> Vec<Fallen> {
 /// The same from `.status`, where the nodes may not be read.
 fn of_problem(problem: &Problem) -> Option<Fallen> {
     let states = [NodeState::Failed, NodeState::Retrying].map(|state| state.to_string());
-    let counts = states.contains(&problem.state) || problem.reason == "InUse";
+    let counts = states.contains(&problem.state)
+        || problem.reason == "InUse"
+        || problem.step.as_ref().is_some_and(|step| *step == Step::Start.to_string());
     let fallen = || Some(Fallen { node: problem.node.parse().ok()?, since: problem.since.as_ref()?.parse().ok()? });
     counts.then(fallen).flatten()
 }

@@ -64,7 +64,7 @@ fn a_time_out_has_its_own_code() {
     let ran = ask(&cluster("False", "False"), &["status", "spin", "-w", "--timeout", "1s"]);
     assert_eq!(ran.code, Some(124));
     assert!(
-        ran.err.contains("error: not done after 1s: spin: 0 of 1 node ready; canary: 0 of 1 node done\nNext: kubectl shim status spin -w"),
+        ran.err.contains("error: not done after 1s: spin: 0 of 1 node updated; canary: 0 of 1 node done\nNext: kubectl shim status spin -w"),
         "{}",
         ran.err
     );

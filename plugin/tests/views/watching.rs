@@ -17,7 +17,7 @@ fn every_change_is_told_once() {
         cluster.outdated(name, "spin-v2", 600);
     }
     let first = cluster.picture();
-    assert_eq!(tracker.observe(&all(&first)), ["spin-v2 v2 Updating: 0 of 2 nodes ready; canary: 0 of 1 node done"]);
+    assert_eq!(tracker.observe(&all(&first)), ["spin-v2 v2 Updating: 0 of 2 nodes updated; canary: 0 of 1 node done"]);
     assert!(tracker.observe(&all(&first)).is_empty());
 
     cluster.running("node-01", "spin-v2", 1);

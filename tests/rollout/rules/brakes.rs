@@ -9,7 +9,7 @@ use shim_core::{
     report::{Failure, Outcome, Reason, Step},
     revision::Fate,
     task::Tries,
-    world::{JobView, Life, NodeView, Phase, Share, ShimView, World},
+    world::{JobView, Life, NodeView, Phase, Retry, Share, ShimView, World},
 };
 
 use super::fixture::*;
@@ -263,6 +263,26 @@ fn a_job_that_does_not_start_is_noted_once_and_withdrawn_when_nobody_wants_it() 
     assert_eq!(deeds(&world), ["withdraw job-n0"]);
     world.jobs[0].start = Start::Begun;
     assert_eq!(deeds(&world), NOTHING, "it may have touched the node");
+}
+
+#[test]
+fn a_job_that_can_not_start_is_made_anew_when_another_try_is_asked_for() {
+    let claimed = marked(node("n0"), "a", Mark::Claimed);
+    let mut world = one(claimed.clone());
+    let why = Failure::new(Step::Start, Reason::PodNotStarted, "ImagePullBackOff");
+    world.jobs = vec![job(&claimed, &[install("a", 1)], Phase::Running)];
+    world.jobs[0].start = Start::Hindered { why, noted: true };
+    let asked = |world: &mut World, seconds| {
+        world.shims[0].retry = Some(Retry { at: seconds_ago(seconds), nodes: None });
+    };
+    asked(&mut world, 61);
+    assert_eq!(deeds(&world), NOTHING, "that was before it was made");
+    asked(&mut world, 1);
+    assert_eq!(deeds(&world), ["withdraw job-n0"]);
+    world.jobs[0].start = Start::Waiting;
+    assert_eq!(deeds(&world), NOTHING, "nothing hinders it");
+    world.jobs.clear();
+    assert_eq!(deeds(&world), ["n0 job a+1"], "when its Job is gone");
 }
 
 #[test]

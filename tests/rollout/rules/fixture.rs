@@ -216,6 +216,7 @@ pub fn job(node: &NodeView, ops: &[(ShimName, Op)], phase: Phase) -> JobView {
         name: job_name(&task),
         uid: format!("job-{}", node.name),
         version: String::new(),
+        created: seconds_ago(60),
         task,
         phase,
         start: Start::Begun,

@@ -23,6 +23,29 @@ pub struct Controller {
     process: Process,
 }
 
+/// How long passes took, by what they did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Passes {
+    /// Lists of Jobs and Pods.
+    pub observe: Histogram,
+    /// What has to be done.
+    pub plan: Histogram,
+    /// Writes.
+    pub act: Histogram,
+}
+
+impl Passes {
+    /// What came after `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            observe: self.observe.since(&before.observe),
+            plan: self.plan.since(&before.plan),
+            act: self.act.since(&before.act),
+        }
+    }
+}
+
 /// Memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -86,8 +109,10 @@ impl Controller {
     }
 
     /// Times of its passes.
-    pub fn passes(&self) -> Result<Histogram> {
-        Ok(Histogram::read(&self.metrics()?, "shim_controller_pass_duration_seconds"))
+    pub fn passes(&self) -> Result<Passes> {
+        let text = self.metrics()?;
+        let phase = |phase| Histogram::read(&text, "shim_controller_pass_duration_seconds", ("phase", phase));
+        Ok(Passes { observe: phase("observe"), plan: phase("plan"), act: phase("act") })
     }
 
     fn metrics(&self) -> Result<String> {

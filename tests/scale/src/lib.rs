@@ -26,7 +26,7 @@ mod stages;
 mod usage;
 
 pub use bare::{Bare, bare_jobs};
-pub use controller::{Controller, Memory, Traffic};
+pub use controller::{Controller, Memory, Passes, Traffic};
 pub use fleet::{Fleet, Options, with_fleet};
 pub use idle::{Heartbeats, Idle, idle};
 pub use metrics::Histogram;

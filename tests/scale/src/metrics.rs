@@ -9,12 +9,14 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The histogram of this name, without labels of its own.
-    pub fn read(text: &str, name: &str) -> Self {
-        let start = format!("{name}_bucket{{le=\"");
+    /// The histogram of this name and this one label.
+    pub fn read(text: &str, name: &str, (key, value): (&str, &str)) -> Self {
+        let (start, label) = (format!("{name}_bucket{{"), format!("{key}=\"{value}\""));
         let bucket = |line: &str| {
-            let (bound, count) = line.strip_prefix(&start)?.split_once("\"} ")?;
-            Some((bound.replace("+Inf", "inf").parse().ok()?, count.split(' ').next()?.parse().ok()?))
+            let (labels, count) = line.strip_prefix(&start)?.split_once("} ")?;
+            let bound = labels.split(',').find_map(|label| label.strip_prefix("le=\"")?.strip_suffix('"'))?;
+            let is_wanted = labels.split(',').any(|found| found == label);
+            is_wanted.then_some((bound.replace("+Inf", "inf").parse().ok()?, count.split(' ').next()?.parse().ok()?))
         };
         Self { buckets: text.lines().filter_map(bucket).collect() }
     }
@@ -42,12 +44,6 @@ impl Histogram {
         let value = if high.is_finite() { low + (high - low) * (rank - below) / (upto - below) } else { low };
         Duration::try_from_secs_f64(value).ok()
     }
-
-    /// A bound that no value exceeds: infinite if values lie beyond all buckets; none if there are no values.
-    pub fn bound(&self) -> Option<f64> {
-        let all = self.count();
-        self.buckets.iter().find(|bucket| all > 0.0 && bucket.1 >= all).map(|bucket| bucket.0)
-    }
 }
 
 /// The sum of a metric over all series that have these labels.
@@ -67,14 +63,18 @@ mod tests {
     const TEXT: &str = "# TYPE pass_seconds histogram
 pass_seconds_sum 9.0
 pass_seconds_count 10
-pass_seconds_bucket{le=\"0.5\"} 4
-pass_seconds_bucket{le=\"1.0\"} 9
-pass_seconds_bucket{le=\"+Inf\"} 10
+pass_seconds_bucket{le=\"0.5\",phase=\"act\"} 4
+pass_seconds_bucket{le=\"1.0\",phase=\"act\"} 9
+pass_seconds_bucket{le=\"+Inf\",phase=\"act\"} 10
+pass_seconds_bucket{le=\"0.5\",phase=\"plan\"} 8
+pass_seconds_bucket{le=\"+Inf\",phase=\"plan\"} 8
 other_seconds_bucket{le=\"0.5\"} 1
 requests_total{verb=\"PATCH\",resource=\"nodes\",code=\"200\"} 5
 requests_total{verb=\"PATCH\",resource=\"nodes\",code=\"409\"} 2
 requests_total{verb=\"GET\",resource=\"nodes\",code=\"200\"} 100
 ";
+
+    const ACT: (&str, &str) = ("phase", "act");
 
     fn is(found: f64, wanted: f64) -> bool {
         (found - wanted).abs() < 1e-9
@@ -82,22 +82,20 @@ requests_total{verb=\"GET\",resource=\"nodes\",code=\"200\"} 100
 
     #[test]
     fn quantiles_lie_inside_their_bucket() {
-        let histogram = Histogram::read(TEXT, "pass_seconds");
+        let histogram = Histogram::read(TEXT, "pass_seconds", ACT);
+        assert!(is(Histogram::read(TEXT, "pass_seconds", ("phase", "plan")).count(), 8.0));
         assert!(is(histogram.count(), 10.0));
         assert_eq!(histogram.quantile(0.2), Some(Duration::from_millis(250)));
         assert_eq!(histogram.quantile(0.5), Some(Duration::from_millis(600)));
         assert_eq!(histogram.quantile(1.0), Some(Duration::from_secs(1)));
-        assert_eq!(histogram.bound(), Some(f64::INFINITY));
     }
 
     #[test]
     fn only_what_came_later_counts() {
-        let before = Histogram::read(&TEXT.replace("} 9\n", "} 7\n").replace("} 10\n", "} 8\n"), "pass_seconds");
-        let later = Histogram::read(TEXT, "pass_seconds").since(&before);
+        let before = Histogram::read(&TEXT.replace("} 9\n", "} 7\n").replace("} 10\n", "} 8\n"), "pass_seconds", ACT);
+        let later = Histogram::read(TEXT, "pass_seconds", ACT).since(&before);
         assert!(is(later.count(), 2.0));
-        assert_eq!(later.bound(), Some(1.0));
         assert_eq!(later.since(&later).quantile(0.5), None);
-        assert_eq!(later.since(&later).bound(), None);
     }
 
     #[test]

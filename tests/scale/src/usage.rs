@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use shim_cluster::audit::Offset;
 
-use crate::{Controller, Fleet, Histogram, Memory, Requests, Traffic, controller::ACCOUNT};
+use crate::{Controller, Fleet, Memory, Passes, Requests, Traffic, controller::ACCOUNT};
 
 /// The account of the Job controller of Kubernetes.
 const JOB_CONTROLLER: &str = ":kube-system:job-controller";
@@ -15,7 +15,7 @@ pub(crate) struct Meter {
     audit: Offset,
     cpu: Duration,
     traffic: Traffic,
-    passes: Histogram,
+    passes: Passes,
 }
 
 /// What was taken since.
@@ -30,7 +30,7 @@ pub struct Usage {
     /// Bytes of the controller.
     pub traffic: Traffic,
     /// Passes of the controller.
-    pub passes: Histogram,
+    pub passes: Passes,
     /// Requests of the controller.
     pub requests: Requests,
     /// Requests of the Job controller of Kubernetes.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on fails")]
 mod api;
 mod brakes;
+mod commands;
 mod conflicts;
 mod drift;
 mod failures;

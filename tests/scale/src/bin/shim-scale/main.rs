@@ -28,6 +28,9 @@ struct Options {
     /// Seconds to be idle for
     #[arg(long)]
     idle: u64,
+    /// Only install, do not upgrade
+    #[arg(long)]
+    no_upgrade: bool,
     /// SVG file to draw the roll-outs into
     #[arg(long)]
     plot: Option<PathBuf>,
@@ -48,7 +51,14 @@ struct Round {
     at_a_time: usize,
     install: Rollout,
     bare: Bare,
-    upgrade: Rollout,
+    upgrade: Option<Rollout>,
+}
+
+impl Round {
+    /// What the controller did, by its name.
+    fn rollouts(&self) -> impl Iterator<Item = (&'static str, &Rollout)> {
+        std::iter::once(("install", &self.install)).chain(self.upgrade.as_ref().map(|upgrade| ("upgrade", upgrade)))
+    }
 }
 
 /// What Kubernetes' own Job controller makes of bare Jobs.
@@ -76,7 +86,7 @@ fn run(options: &Options, report: &Reporter) -> Result<()> {
     );
     let fleet =
         shim_scale::Options { nodes: options.nodes, profile: Profile::Release, controllers: Controllers::Raised };
-    let measured = with_fleet(&fleet, report, async |fleet| measure(fleet, options, report).await)?;
+    let measured = with_fleet(&fleet, report, async |fleet| Box::pin(measure(fleet, options, report)).await)?;
     tables::print(&measured);
     options.plot.as_ref().map_or(Ok(()), |file| plot::draw(&measured, file))
 }
@@ -86,7 +96,7 @@ async fn measure(fleet: &mut Fleet, options: &Options, report: &Reporter) -> Res
     let fresh = controller.memory()?;
     let (mut rounds, mut example) = (Vec::new(), None);
     for &at_a_time in &options.max_update {
-        let (round, job) = round(fleet, &controller, at_a_time, report).await?;
+        let (round, job) = round(fleet, &controller, at_a_time, options, report).await?;
         rounds.push(round);
         example = Some(job);
     }
@@ -99,7 +109,13 @@ async fn measure(fleet: &mut Fleet, options: &Options, report: &Reporter) -> Res
 }
 
 /// The bare Jobs come between install and upgrade: what grows with every run burdens them too.
-async fn round(fleet: &Fleet, controller: &Controller, at_a_time: usize, report: &Reporter) -> Result<(Round, Job)> {
+async fn round(
+    fleet: &Fleet,
+    controller: &Controller,
+    at_a_time: usize,
+    options: &Options,
+    report: &Reporter,
+) -> Result<(Round, Job)> {
     let name = format!("scale-{at_a_time}");
     let took = |what: &str, time: Duration| {
         report.say(&format!("{} nodes, {at_a_time} at a time: {what} in {:.1} s", fleet.size(), time.as_secs_f64()));
@@ -109,8 +125,12 @@ async fn round(fleet: &Fleet, controller: &Controller, at_a_time: usize, report:
     let job = install.example.clone().context("no Job of the roll-out was seen")?;
     let bare = bare_jobs(fleet, controller, &job, fleet.size(), at_a_time).await?;
     took("bare Jobs", bare.time);
-    let upgrade = roll_out(fleet, controller, &shim(&name, 2, at_a_time)).await?;
-    took("upgrade", upgrade.time);
+    let mut upgrade = None;
+    if !options.no_upgrade {
+        let rollout = roll_out(fleet, controller, &shim(&name, 2, at_a_time)).await?;
+        took("upgrade", rollout.time);
+        upgrade = Some(rollout);
+    }
     Ok((Round { at_a_time, install, bare, upgrade }, job))
 }
 

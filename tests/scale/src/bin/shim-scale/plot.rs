@@ -57,17 +57,14 @@ fn render(nodes: usize, lines: &[Line<'_>], file: &Path) -> Result<(), Box<dyn s
 }
 
 fn lines(round: &Round, color: RGBColor) -> Vec<Line<'_>> {
-    let line = |what: &str, progress, width| Line {
+    let line = |what: &str, progress, width: u32| Line {
         label: format!("{what}, {} at a time", round.at_a_time),
         progress,
         color,
         width,
     };
-    vec![
-        line("install", &round.install.progress, 3),
-        line("upgrade", &round.upgrade.progress, 2),
-        line("bare Jobs", &round.bare.progress, 1),
-    ]
+    let ours = round.rollouts().zip([3, 2]).map(|((what, rollout), width)| line(what, &rollout.progress, width));
+    ours.chain([line("bare Jobs", &round.bare.progress, 1)]).collect()
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ pub(crate) fn print(measured: &Measured) {
     println!("|---|---|---|---|---|---|---|");
     measured.rounds.iter().for_each(|round| print_times(measured.nodes, round));
     println!(
-        "\n| nodes | during | passes | median | 99 % below | longest at most | processor time | received | sent | requests | RSS after |"
+        "\n| nodes | during | passes | observe | plan | act | processor time | received | sent | requests | RSS after |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for round in &measured.rounds {
-        for (what, rollout) in [("install", &round.install), ("upgrade", &round.upgrade)] {
+        for (what, rollout) in round.rollouts() {
             print_usage(measured.nodes, &format!("{what}, {} at a time", round.at_a_time), &rollout.usage);
         }
     }
@@ -31,7 +31,7 @@ fn print_times(nodes: usize, round: &Round) {
     let (bare, at_a_time) = (round.bare.time, round.at_a_time);
     let pace = |time: Duration| count(nodes) / time.as_secs_f64();
     println!("| {nodes} | bare Jobs | {at_a_time} | {} | 1 | {:.1} | |", seconds(bare), pace(bare));
-    for (what, rollout) in [("install", &round.install), ("upgrade", &round.upgrade)] {
+    for (what, rollout) in round.rollouts() {
         let (time, writes) = (rollout.time, writes_per_node(nodes, rollout));
         let ratio = time.as_secs_f64() / bare.as_secs_f64();
         println!(
@@ -50,10 +50,10 @@ fn print_usage(nodes: usize, during: &str, usage: &Usage) {
     let Usage { passes, cpu, traffic, requests, memory, .. } = usage;
     println!(
         "| {nodes} | {during} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-        passes.count(),
-        quantile(passes, 0.5),
-        quantile(passes, 0.99),
-        bound(passes),
+        passes.plan.count(),
+        times(&passes.observe),
+        times(&passes.plan),
+        times(&passes.act),
         seconds(*cpu),
         megabytes(traffic.received),
         megabytes(traffic.sent),
@@ -114,16 +114,11 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-fn quantile(passes: &Histogram, share: f64) -> String {
-    passes.quantile(share).map_or("-".to_owned(), |time| format!("{:.0} ms", time.as_secs_f64() * 1e3))
-}
-
-fn bound(passes: &Histogram) -> String {
-    match passes.bound() {
-        Some(bound) if bound.is_finite() => format!("{:.0} ms", bound * 1e3),
-        Some(_) => "beyond all buckets".to_owned(),
-        None => "-".to_owned(),
-    }
+/// Median, and what 99 of 100 do not exceed.
+fn times(passes: &Histogram) -> String {
+    let quantile =
+        |share| passes.quantile(share).map_or("-".to_owned(), |time| format!("{:.0} ms", time.as_secs_f64() * 1e3));
+    format!("{}, 99 %: {}", quantile(0.5), quantile(0.99))
 }
 
 fn verbs(requests: &Requests) -> String {
