@@ -117,19 +117,19 @@ impl<'w> Board<'w> {
         (held_back && !serves && !tried()).then(|| stand::install(spec, &fallback.source, old))
     }
 
-    /// Whether no container of a Job has run, nothing it was made for is wished any more, or it can't start and another try
-    /// was asked for since, and nobody relies on what it was to replace: it can go as if it had never been.
+    /// Whether a Job can go as if it had never been: no container of it has run, nobody relies on what it was to replace, and
+    /// nothing that it was made for is wished any more, or it can't start and somebody has asked for another try since.
     pub fn is_obsolete(&self, node: &NodeView, job: &JobView) -> bool {
         let unbegun = job.phase == Phase::Running && job.start != Start::Begun && job.task.node_uid == node.uid;
         let serves = |shim: &ShimName| served(shim, node).is_some();
-        let is_hindered = matches!(job.start, Start::Hindered { .. });
-        let wished = |shim: &ShimName, op: &Op| {
-            self.side(shim).is_some_and(|side| {
-                let again = is_hindered && side.asks_again(node, job.created);
-                !again && self.wished(side, node).any(|wished| wished == *op)
-            })
+        let wished = |(shim, op): (&ShimName, &Op)| {
+            self.side(shim).is_some_and(|side| self.wished(side, node).any(|wished| wished == *op))
         };
-        unbegun && !job.task.ops.iter().any(|(shim, op)| serves(shim) || wished(shim, op))
+        let asked = |shim: &ShimName| self.side(shim).is_some_and(|side| side.asks_again(node, job.created));
+        let is_hindered = matches!(job.start, Start::Hindered { .. });
+        unbegun
+            && !job.task.ops.keys().any(serves)
+            && ((is_hindered && job.task.ops.keys().any(asked)) || !job.task.ops.iter().any(wished))
     }
 }
 

@@ -301,7 +301,18 @@ fn check_delete(cluster: &Cluster, view: &World, job: &JobRef) -> Verdict {
     must(!forgets, Invariant::L3BackOff, || format!("the failure of {} is forgotten", job.view.name))
 }
 
-/// A Job that has not ended goes only if it has not begun as far as anybody knew, and nobody needs what it is for.
+/// Whether a Job can't begin, and somebody has asked for another try of one of its Shims after it was made.
+fn is_asked_for_again(view: &World, node: &NodeView, job: Option<&JobView>) -> bool {
+    let Some(job) = job.filter(|job| matches!(job.start, Start::Hindered { .. })) else { return false };
+    let retries =
+        view.shims.iter().filter(|shim| job.task.ops.contains_key(&shim.name)).filter_map(|shim| shim.retry.as_ref());
+    retries
+        .filter(|retry| retry.at > job.created)
+        .any(|retry| retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.name)))
+}
+
+/// A Job that has not ended goes only if it has not begun as far as anybody knew, and nobody needs what it is for, or it
+/// can't begin and is to be tried again.
 fn check_withdrawal(view: &World, job: &Job) -> Verdict {
     let seen = view.jobs.iter().find(|seen| seen.uid == job.view.uid);
     let begun = seen.is_none_or(|seen| seen.start == Start::Begun || seen.phase != Phase::Running);
@@ -312,7 +323,7 @@ fn check_withdrawal(view: &World, job: &Job) -> Verdict {
         let (Some(shim), Some(node)) = (shim, node) else { return false };
         let mark = node.marks.as_ref().and_then(|marks| marks.get(name));
         let serves = matches!(mark, Some(Mark::Ready(ready)) if Some(&ready.machine) == node.machine.as_ref());
-        is_current(view, node, shim, op) || serves
+        (is_current(view, node, shim, op) && !is_asked_for_again(view, node, seen)) || serves
     };
     let needed = job.task().ops.iter().any(needed);
     must(!needed, Invariant::L1Converges, || format!("{} is deleted and needed", job.view.name))
