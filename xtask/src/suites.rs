@@ -33,9 +33,9 @@ pub(crate) enum Suite {
     Scale,
 }
 
-/// What runs where none is named. `scale` is asked for by name: it takes the machine for itself.
-const ALL: [Suite; 7] =
-    [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Monitoring, Suite::Node, Suite::Cluster];
+/// What runs where none is named.
+const ALL: [Suite; 8] =
+    [Suite::Lint, Suite::Unit, Suite::Sim, Suite::Cli, Suite::Monitoring, Suite::Node, Suite::Cluster, Suite::Scale];
 
 /// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -19,9 +19,9 @@ pub(super) struct Setting {
     /// Seconds to be idle for
     #[arg(long, default_value_t = 60)]
     idle: u64,
-    /// Only install, do not upgrade
+    /// Neither upgrade nor measure the controller manager alone
     #[arg(long)]
-    no_upgrade: bool,
+    short: bool,
     /// Draw docs/scale.svg
     #[arg(long)]
     plot: bool,
@@ -34,8 +34,8 @@ pub(super) fn run(setting: &Setting, report: &Reporter) -> Result<()> {
     let mut command = Command::new(target_dir().join("debug/shim-scale"));
     let (nodes, idle) = (setting.nodes.to_string(), setting.idle.to_string());
     command.args(["--nodes", &nodes, "--max-update", &setting.max_update, "--idle", &idle]);
-    if setting.no_upgrade {
-        command.arg("--no-upgrade");
+    if setting.short {
+        command.arg("--short");
     }
     if setting.plot {
         command.arg("--plot").arg(workspace().join("docs/scale.svg"));

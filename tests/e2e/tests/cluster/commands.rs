@@ -1,10 +1,13 @@
 //! A rollout from the command line: held, stopped, tried again, taken back, and done everywhere at once.
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use shim_e2e::{Answer, Artifact, Packing};
 
-use crate::{requests::Requests, support::Session, support::session};
+use crate::{
+    requests::Requests,
+    support::{Session, session},
+};
 
 /// A controller that was to start something would have done so by then.
 const QUIET: Duration = Duration::from_secs(4);
@@ -59,13 +62,15 @@ fn a_rollout_is_held_stopped_tried_again_and_taken_back_from_the_command_line() 
     session.hello_everywhere("wasmi")?;
 
     let status = session.shim_ok(&["status", "wasmi"])?.stdout;
-    let node = status.lines().find(|line| line.contains("Failed ")).and_then(|line| line.split_whitespace().next());
-    let node = node.unwrap_or_default();
-    session.shim_ok(&["retry", "wasmi", "--node", node])?;
+    let words = |line: &'_ str| line.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>();
+    let failed =
+        status.lines().map(words).find(|words| words.len() == 2 && words[1] == "Failed" && words[0] != "State:");
+    let node = failed.context("no row of a failed node")?.swap_remove(0);
+    session.shim_ok(&["retry", "wasmi", "--node", &node])?;
     session.wait("a second try on that node alone", QUIET * 5, || {
         let problems = session.get("shim", "wasmi")?.unwrap_or_default()["status"]["problems"].clone();
         let tried = |problem: &serde_json::Value| problem["attempts"].as_u64().unwrap_or_default();
-        let again = |problem: &&serde_json::Value| problem["node"] == node && tried(problem) == 2;
+        let again = |problem: &&serde_json::Value| problem["node"] == node.as_str() && tried(problem) == 2;
         let all = problems.as_array().cloned().unwrap_or_default();
         Ok((all.iter().filter(again).count() == 1 && all.iter().filter(|p| tried(p) > 1).count() == 1).then_some(()))
     })?;

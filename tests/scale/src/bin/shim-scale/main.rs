@@ -28,9 +28,9 @@ struct Options {
     /// Seconds to be idle for
     #[arg(long)]
     idle: u64,
-    /// Only install, do not upgrade
+    /// Neither upgrade nor measure the controller manager alone
     #[arg(long)]
-    no_upgrade: bool,
+    short: bool,
     /// SVG file to draw the roll-outs into
     #[arg(long)]
     plot: Option<PathBuf>,
@@ -103,7 +103,7 @@ async fn measure(fleet: &mut Fleet, options: &Options, report: &Reporter) -> Res
     report.say(&format!("idle for {} s", options.idle));
     let idle = idle(fleet, &controller, Duration::from_secs(options.idle)).await?;
     let example = example.context("--max-update names no setting")?;
-    let paces = paces(fleet, &controller, &example, report).await?;
+    let paces = if options.short { Vec::new() } else { paces(fleet, &controller, &example, report).await? };
     controller.stop()?;
     Ok(Measured { nodes: fleet.size(), fresh, rounds, idle, paces })
 }
@@ -126,7 +126,7 @@ async fn round(
     let bare = bare_jobs(fleet, controller, &job, fleet.size(), at_a_time).await?;
     took("bare Jobs", bare.time);
     let mut upgrade = None;
-    if !options.no_upgrade {
+    if !options.short {
         let rollout = roll_out(fleet, controller, &shim(&name, 2, at_a_time)).await?;
         took("upgrade", rollout.time);
         upgrade = Some(rollout);

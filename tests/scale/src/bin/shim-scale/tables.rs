@@ -22,9 +22,11 @@ pub(crate) fn print(measured: &Measured) {
     }
     print_memory(measured);
     print_idle(measured.nodes, &measured.idle);
-    println!("\n| controller manager | at a time | Jobs a second | requests of the Job controller for each |");
-    println!("|---|---|---|---|");
-    measured.paces.iter().for_each(print_pace);
+    if !measured.paces.is_empty() {
+        println!("\n| controller manager | at a time | Jobs a second | requests of the Job controller for each |");
+        println!("|---|---|---|---|");
+        measured.paces.iter().for_each(print_pace);
+    }
 }
 
 fn print_times(nodes: usize, round: &Round) {
