@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
     job::JOB_NAME_LABEL,
-    names::{GROUP, MANAGED_BY_LABEL, MANAGER, NodeName},
+    names::{MANAGED_BY_LABEL, MANAGER, NodeName},
     world::{LeanNode, Objects, World},
 };
 use tokio::{sync::Notify, time::timeout};
@@ -68,7 +68,7 @@ impl Observer {
         let recorded: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
         let errors = |kind| metrics.watch_errors(kind);
         let shims_read = watch::<Shim>(client).reflect(shim_writer);
-        let nodes_read = watch::<LeanNode>(client).modify(slim);
+        let nodes_read = watch::<LeanNode>(client);
         let classes_read = watch::<RuntimeClass>(client).reflect(class_writer);
         let revisions_read = watcher(recorded, ours.clone()).default_backoff().reflect(revision_writer);
         let watches = futures::future::join5(
@@ -214,12 +214,6 @@ where
     K::DynamicType: Default,
 {
     watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff()
-}
-
-/// Of a Node's metadata only what is read is kept; managedFields alone are most of it.
-fn slim(node: &mut LeanNode) {
-    node.metadata.managed_fields = None;
-    node.annotations_mut().retain(|key, _| key.starts_with(GROUP));
 }
 
 /// Passes on what could change a plan.

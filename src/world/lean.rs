@@ -1,13 +1,18 @@
 //! Nodes as they come over the wire, without what we do not read.
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Taint;
 use kube::{Resource, core::ObjectMeta};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::names::GROUP;
 
 /// A Node without what we do not read: decoding skips images, volumes and managedFields, most of its bytes.
 #[derive(Resource, Serialize, Deserialize, Clone, Debug, Default)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Node")]
 pub struct LeanNode {
-    /// Its metadata.
+    /// Its metadata, without what we do not read.
+    #[serde(deserialize_with = "lean_metadata")]
     pub metadata: ObjectMeta,
     /// Its spec.
     #[serde(default)]
@@ -15,6 +20,29 @@ pub struct LeanNode {
     /// Its status.
     #[serde(default)]
     pub status: LeanStatus,
+}
+
+/// Part of `Node.metadata`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeanMetadata {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// Every kubelet reports every few minutes. Reading its managedFields, only to forget them, was most of what a controller
+/// with nothing to do had to do.
+fn lean_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let LeanMetadata { name, uid, resource_version, labels, mut annotations } =
+        LeanMetadata::deserialize(deserializer)?;
+    annotations.retain(|key, _| key.starts_with(GROUP));
+    let (labels, annotations) = (Some(labels), Some(annotations));
+    Ok(ObjectMeta { name, uid, resource_version, labels, annotations, ..ObjectMeta::default() })
 }
 
 /// Part of `Node.spec`.
@@ -77,4 +105,28 @@ pub struct LeanHandler {
     /// Its name; empty for the default.
     #[serde(default)]
     pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_metadata_only_what_is_read_is_kept() {
+        let node: LeanNode = serde_json::from_str(
+            r#"{"kind": "Node", "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"},
+                "annotations": {"shim.dev/state": "v1", "other": "x"}, "managedFields": [{"manager": "kubelet"}],
+                "creationTimestamp": "2026-11-30T08:00:00Z"}}"#,
+        )
+        .unwrap();
+        let wanted = ObjectMeta {
+            name: Some("n".to_owned()),
+            uid: Some("u".to_owned()),
+            resource_version: Some("7".to_owned()),
+            labels: Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])),
+            annotations: Some(BTreeMap::from([("shim.dev/state".to_owned(), "v1".to_owned())])),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(node.metadata, wanted);
+    }
 }

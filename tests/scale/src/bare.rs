@@ -33,6 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct Bare {
     /// From the first creation until the last was seen complete.
     pub time: Duration,
+    /// Until they and their Pods were deleted, after that: ours are deleted as they end.
+    pub cleared: Duration,
     /// Complete Jobs over time.
     pub progress: Progress,
     /// What was taken meanwhile; the controller has nothing to do with them.
@@ -51,13 +53,11 @@ pub async fn bare_jobs(
     let meter = Meter::start(fleet, controller)?;
     let run = Run::new(&api, example, count, at_a_time);
     let progress = run.complete().await?;
-    let bare = Bare {
-        time: progress.last().map_or(Duration::ZERO, |last| last.0),
-        progress,
-        usage: meter.read(fleet, controller)?,
-    };
+    let time = progress.last().map_or(Duration::ZERO, |last| last.0);
+    let usage = meter.read(fleet, controller)?;
+    let start = Instant::now();
     clear(fleet, &api).await?;
-    Ok(bare)
+    Ok(Bare { time, cleared: start.elapsed(), progress, usage })
 }
 
 struct Run<'a> {

@@ -125,6 +125,7 @@ async fn round(
     let job = install.example.clone().context("no Job of the roll-out was seen")?;
     let bare = bare_jobs(fleet, controller, &job, fleet.size(), at_a_time).await?;
     took("bare Jobs", bare.time);
+    took("their deletion", bare.cleared);
     let mut upgrade = None;
     if !options.short {
         let rollout = roll_out(fleet, controller, &shim(&name, 2, at_a_time)).await?;
