@@ -390,9 +390,86 @@ fn subject(action: &Action) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{
+        collections::BTreeMap,
+        convert::Infallible,
+        sync::{Arc, Mutex, PoisonError},
+        time::Duration,
+    };
+
+    use jiff::Timestamp;
+    use kube::client::Body;
+    use tokio::sync::Notify;
 
     use super::*;
+
+    /// A request, when it comes and when it is answered.
+    type Log = Arc<Mutex<Vec<(http::Method, bool)>>>;
+
+    /// An API server that accepts everything and takes its time.
+    fn slow_server() -> (Client, Log) {
+        let log = Log::default();
+        let seen = log.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (log, method) = (seen.clone(), request.method().clone());
+            async move {
+                let note = |ended| log.lock().unwrap_or_else(PoisonError::into_inner).push((method.clone(), ended));
+                note(false);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                note(true);
+                let answer = json!({"kind": "Status", "metadata": {"name": "n", "uid": "u"}});
+                Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        (Client::new(service, "default"), log)
+    }
+
+    fn empty_world() -> World {
+        World {
+            now: Timestamp::UNIX_EPOCH,
+            shims: Vec::new(),
+            revisions: Vec::new(),
+            nodes: Vec::new(),
+            jobs: Vec::new(),
+            occupied: std::collections::BTreeSet::new(),
+            runtime_classes: Vec::new(),
+        }
+    }
+
+    async fn act(lease: Duration, actions: Vec<Action>) -> (bool, Vec<(http::Method, bool)>) {
+        let (client, log) = slow_server();
+        let settings = Settings { namespace: "s".to_owned(), image: String::new(), pull_secrets: Vec::new() };
+        let leadership = Leadership::with_time_left(lease);
+        let actor = Actor::new(&client, settings, leadership, CancellationToken::new());
+        let metrics = Metrics::new();
+        let (observer, _) = Observer::start(&client, "s", &Arc::new(Notify::new()), &metrics);
+        let done = actor.act(&empty_world(), &Plan { actions, wake_at: None }, &observer, &metrics).await;
+        let log = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (done, log)
+    }
+
+    #[tokio::test]
+    async fn writes_of_one_kind_go_together_and_the_next_kind_waits_for_all_of_them() {
+        let marks = (0..20).map(|_| Action::Mark(write(None, Some("v1,a=claimed"), None)));
+        let job = |number| JobRef { name: format!("j{number}"), uid: "u".to_owned() };
+        let actions = marks.chain((0..20).map(|number| Action::Delete(job(number)))).collect();
+        let (done, log) = act(Duration::from_secs(60), actions).await;
+        assert!(done, "{log:?}");
+        let (mut open, mut most) = (0, 0);
+        for (_, ended) in &log {
+            open = if *ended { open - 1 } else { open + 1 };
+            most = most.max(open);
+        }
+        assert_eq!(most, WRITES_AT_ONCE);
+        let methods: Vec<_> = log.iter().map(|(method, _)| method.clone()).collect();
+        assert_eq!(methods, [vec![http::Method::PATCH; 40], vec![http::Method::DELETE; 40]].concat());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_when_the_lease_has_no_time_left() {
+        let (done, log) = act(WRITE_DEADLINE / 2, vec![Action::Mark(write(None, None, None))]).await;
+        assert!(!done && log.is_empty(), "{log:?}");
+    }
 
     fn write(old: Option<&str>, new: Option<&str>, label: Option<&'static str>) -> MarkWrite {
         MarkWrite {

@@ -40,6 +40,11 @@ impl Leadership {
     pub(crate) fn may_write(&self) -> bool {
         Instant::now() + WRITE_DEADLINE <= *self.0.borrow()
     }
+
+    #[cfg(test)]
+    pub(crate) fn with_time_left(time: Duration) -> Self {
+        Self(watch::channel(Instant::now() + time).1)
+    }
 }
 
 /// The Lease of all controllers of a cluster.
