@@ -397,25 +397,24 @@ mod tests {
         time::Duration,
     };
 
-    use jiff::Timestamp;
     use kube::client::Body;
-    use tokio::sync::Notify;
+    use tokio::sync::{Barrier, Notify};
 
     use super::*;
 
     /// A request, when it comes and when it is answered.
     type Log = Arc<Mutex<Vec<(http::Method, bool)>>>;
 
-    /// An API server that accepts everything and takes its time.
-    fn slow_server() -> (Client, Log) {
+    /// An API server that accepts everything, and answers nothing before as many requests are there as may be.
+    fn patient_server() -> (Client, Log) {
         let log = Log::default();
-        let seen = log.clone();
+        let (seen, full) = (log.clone(), Arc::new(Barrier::new(WRITES_AT_ONCE)));
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (log, method) = (seen.clone(), request.method().clone());
+            let (log, full, method) = (seen.clone(), full.clone(), request.method().clone());
             async move {
                 let note = |ended| log.lock().unwrap_or_else(PoisonError::into_inner).push((method.clone(), ended));
                 note(false);
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                full.wait().await;
                 note(true);
                 let answer = json!({"kind": "Status", "metadata": {"name": "n", "uid": "u"}});
                 Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
@@ -424,35 +423,24 @@ mod tests {
         (Client::new(service, "default"), log)
     }
 
-    fn empty_world() -> World {
-        World {
-            now: Timestamp::UNIX_EPOCH,
-            shims: Vec::new(),
-            revisions: Vec::new(),
-            nodes: Vec::new(),
-            jobs: Vec::new(),
-            occupied: std::collections::BTreeSet::new(),
-            runtime_classes: Vec::new(),
-        }
-    }
-
     async fn act(lease: Duration, actions: Vec<Action>) -> (bool, Vec<(http::Method, bool)>) {
-        let (client, log) = slow_server();
+        let (client, log) = patient_server();
         let settings = Settings { namespace: "s".to_owned(), image: String::new(), pull_secrets: Vec::new() };
         let leadership = Leadership::with_time_left(lease);
         let actor = Actor::new(&client, settings, leadership, CancellationToken::new());
         let metrics = Metrics::new();
         let (observer, _) = Observer::start(&client, "s", &Arc::new(Notify::new()), &metrics);
-        let done = actor.act(&empty_world(), &Plan { actions, wake_at: None }, &observer, &metrics).await;
+        let done = actor.act(&World::default(), &Plan { actions, wake_at: None }, &observer, &metrics).await;
         let log = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (done, log)
     }
 
     #[tokio::test]
     async fn writes_of_one_kind_go_together_and_the_next_kind_waits_for_all_of_them() {
-        let marks = (0..20).map(|_| Action::Mark(write(None, Some("v1,a=claimed"), None)));
+        let each = 3 * WRITES_AT_ONCE;
+        let marks = (0..each).map(|_| Action::Mark(write(None, Some("v1,a=claimed"), None)));
         let job = |number| JobRef { name: format!("j{number}"), uid: "u".to_owned() };
-        let actions = marks.chain((0..20).map(|number| Action::Delete(job(number)))).collect();
+        let actions = marks.chain((0..each).map(|number| Action::Delete(job(number)))).collect();
         let (done, log) = act(Duration::from_secs(60), actions).await;
         assert!(done, "{log:?}");
         let (mut open, mut most) = (0, 0);
@@ -462,7 +450,7 @@ mod tests {
         }
         assert_eq!(most, WRITES_AT_ONCE);
         let methods: Vec<_> = log.iter().map(|(method, _)| method.clone()).collect();
-        assert_eq!(methods, [vec![http::Method::PATCH; 40], vec![http::Method::DELETE; 40]].concat());
+        assert_eq!(methods, [vec![http::Method::PATCH; 2 * each], vec![http::Method::DELETE; 2 * each]].concat());
     }
 
     #[tokio::test]

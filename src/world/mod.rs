@@ -29,7 +29,7 @@ pub use lean::LeanNode;
 pub use read::{AsNode, Objects, place};
 
 /// Everything that a plan depends on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct World {
     /// The only clock of the planner.
     pub now: Timestamp,

@@ -102,10 +102,6 @@ mod tests {
         let report = Report { format: FORMAT, outcomes, restarted: false, log: String::new() };
         let phase = Phase::Finished(Finished { at: Timestamp::UNIX_EPOCH, report, recorded });
         World {
-            now: Timestamp::UNIX_EPOCH,
-            shims: Vec::new(),
-            revisions: Vec::new(),
-            nodes: Vec::new(),
             jobs: vec![JobView {
                 name: "j".to_owned(),
                 uid: "j".to_owned(),
@@ -115,8 +111,7 @@ mod tests {
                 phase,
                 start: Start::Begun,
             }],
-            occupied: std::collections::BTreeSet::new(),
-            runtime_classes: Vec::new(),
+            ..World::default()
         }
     }
 
