@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use kube::{ResourceExt, runtime::watcher::Event};
+use kube::{ResourceExt, core::ObjectMeta, runtime::watcher::Event};
+use sha2::{Digest as _, Sha256};
 use shim_core::world::{LeanNode, NodeView};
 use tokio::sync::watch;
 
@@ -15,12 +16,27 @@ use tokio::sync::watch;
 struct Seen {
     view: Arc<NodeView>,
     version: u64,
+    digest: Digest,
 }
 
 impl Seen {
     fn read(node: &LeanNode) -> Option<Self> {
-        Some(Self { view: Arc::new(NodeView::read(node)?), version: version(node) })
+        Some(Self { view: Arc::new(NodeView::read(node)?), version: version(node), digest: digest(node) })
     }
+}
+
+/// SHA-256.
+type Digest = [u8; 32];
+
+/// Of all that the view of a Node is read from. Reading it again, only to find it the same, costs several times as much.
+fn digest(node: &LeanNode) -> Digest {
+    let LeanNode { metadata, spec, status } = node;
+    // All metadata that a LeanNode has but the resource version.
+    let ObjectMeta { name, uid, labels, annotations, .. } = metadata;
+    let mut hasher = Sha256::new();
+    // Neither can such maps be refused by JSON nor can a hasher refuse bytes.
+    let _ = serde_json::to_writer(&mut hasher, &(name, uid, labels, annotations, spec, status));
+    hasher.finalize().into()
 }
 
 /// Resource versions grow with every write; comparing them as numbers is allowed since Kubernetes 1.35, and etcd has
@@ -104,16 +120,19 @@ impl Feed {
 
 impl Cache {
     fn apply(&mut self, node: &LeanNode) -> News {
-        let Some(seen) = Seen::read(node) else { return News::None };
-        match self.nodes.get_mut(&node.name_any()) {
-            Some(known) if known.view == seen.view => {
-                known.version = seen.version;
+        let name = node.name_any();
+        match self.nodes.get_mut(&name) {
+            Some(known) if known.digest == digest(node) => {
+                known.version = version(node);
                 News::None
             }
-            _ => {
-                self.nodes.insert(node.name_any(), seen);
-                News::Some
-            }
+            _ => match Seen::read(node) {
+                Some(seen) => {
+                    self.nodes.insert(name, seen);
+                    News::Some
+                }
+                None => News::None,
+            },
         }
     }
 }
@@ -154,6 +173,9 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Taint;
+    use shim_core::names::STATE_ANNOTATION;
+
     use super::*;
 
     fn node(uid: &str, version: u64, label: &str) -> LeanNode {
@@ -178,6 +200,31 @@ mod tests {
         assert_eq!(feed.take(&Event::Apply(node("u", 3, "b"))), News::Some);
         assert_eq!(feed.take(&Event::Delete(node("u", 4, "b"))), News::Some);
         assert!(nodes.views().is_empty());
+    }
+
+    #[test]
+    fn whatever_a_node_is_read_from_is_news() {
+        let with = |change: fn(&mut LeanNode)| {
+            let mut node = node("u", 2, "a");
+            change(&mut node);
+            node
+        };
+        let changed = [
+            with(|node| node.metadata.uid = Some("v".to_owned())),
+            with(|node| drop(node.labels_mut().insert("m".to_owned(), String::new()))),
+            with(|node| drop(node.annotations_mut().insert(STATE_ANNOTATION.to_owned(), "{}".to_owned()))),
+            with(|node| node.spec.unschedulable = true),
+            with(|node| node.spec.taints.push(Taint::default())),
+            with(|node| node.status.conditions.clear()),
+            with(|node| node.status.node_info.machine_id = "m".to_owned()),
+            with(|node| node.status.runtime_handlers.resize_with(1, Default::default)),
+        ];
+        for node in changed {
+            let (nodes, feed) = cache();
+            feed.take(&Event::Apply(self::node("u", 1, "a")));
+            assert_eq!(feed.take(&Event::Apply(node.clone())), News::Some, "{node:?}");
+            assert_eq!(*nodes.views()[0], NodeView::read(&node).unwrap());
+        }
     }
 
     #[test]

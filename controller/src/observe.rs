@@ -26,7 +26,11 @@ use shim_core::{
     names::{MANAGED_BY_LABEL, MANAGER, NodeName},
     world::{LeanNode, Objects, World},
 };
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     metrics::Metrics,
@@ -37,6 +41,10 @@ use crate::{
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// Objects of one answer to a list: of thousands at once the text alone would be most of our memory.
 const PAGE: u32 = 250;
+/// Events that come with less time between them come together.
+const LULL: Duration = Duration::from_millis(2);
+/// As long as events wait that could not change a plan; shorter than a pass follows the last one.
+const PAUSE: Duration = Duration::from_millis(200);
 /// A Job that has no Pod after this time may have been refused one.
 const POD_BY: Duration = Duration::from_secs(3);
 
@@ -52,13 +60,13 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Starts the watches. The future keeps them going and never ends; `changed` is notified of what could matter.
+    /// Starts the watches, which never end; `changed` is notified of what could matter.
     pub(crate) fn start(
         client: &Client,
         namespace: &str,
         changed: &Arc<Notify>,
         metrics: &Metrics,
-    ) -> (Self, impl Future<Output = ()> + use<>) {
+    ) -> (Self, JoinSet<()>) {
         let (shims, shim_writer) = reflector::store();
         let (nodes, feed) = nodes::cache();
         let (classes, class_writer) = reflector::store();
@@ -71,13 +79,13 @@ impl Observer {
         let nodes_read = watch::<LeanNode>(client);
         let classes_read = watch::<RuntimeClass>(client).reflect(class_writer);
         let revisions_read = watcher(recorded, ours.clone()).default_backoff().reflect(revision_writer);
-        let watches = futures::future::join5(
-            follow(shims_read, changed.clone(), errors("Shim"), always),
-            follow(nodes_read, changed.clone(), errors("Node"), move |event| feed.take(event)),
-            follow(classes_read, changed.clone(), errors("RuntimeClass"), always),
-            follow(revisions_read, changed.clone(), errors("ControllerRevision"), always),
-            follow(watcher(jobs, ours).default_backoff(), changed.clone(), errors("Job"), always),
-        );
+        // Tasks of their own: an event of one costs the others nothing.
+        let mut watches = JoinSet::new();
+        watches.spawn(follow(shims_read, changed.clone(), errors("Shim"), always));
+        watches.spawn(follow(nodes_read, changed.clone(), errors("Node"), move |event| feed.take(event)));
+        watches.spawn(follow(classes_read, changed.clone(), errors("RuntimeClass"), always));
+        watches.spawn(follow(revisions_read, changed.clone(), errors("ControllerRevision"), always));
+        watches.spawn(follow(watcher(jobs, ours).default_backoff(), changed.clone(), errors("Job"), always));
         let observer = Self {
             jobs: Api::namespaced(client.clone(), namespace),
             pods: Api::namespaced(client.clone(), namespace),
@@ -87,9 +95,7 @@ impl Observer {
             classes,
             revisions,
         };
-        (observer, async move {
-            let ((), (), (), (), ()) = Box::pin(watches).await;
-        })
+        (observer, watches)
     }
 
     /// Waits until every cache has its first list.
@@ -216,7 +222,8 @@ where
     watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff()
 }
 
-/// Passes on what could change a plan.
+/// Passes on what could change a plan, at once. What could not (the reports of kubelets) is read several at a time: most
+/// of what one costs is to wake up for it.
 async fn follow<K, S, M>(stream: S, changed: Arc<Notify>, errors: Counter, mut news: M)
 where
     S: Stream<Item = watcher::Result<watcher::Event<K>>>,
@@ -227,13 +234,68 @@ where
         tracing::warn!("a watch was broken off and is taken up again: {error}");
     });
     let mut stream = std::pin::pin!(stream);
-    while let Some(event) = stream.next().await {
-        if event.is_ok_and(|event| news(&event) == News::Some) {
+    let mut tell = |event: &watcher::Result<watcher::Event<K>>| {
+        let is_news = event.as_ref().is_ok_and(|event| news(event) == News::Some);
+        if is_news {
             changed.notify_one();
         }
+        is_news
+    };
+    while let Some(event) = stream.next().await {
+        if tell(&event) || !matches!(event, Ok(watcher::Event::Apply(_))) {
+            continue;
+        }
+        while let Ok(Some(event)) = timeout(LULL, stream.next()).await {
+            tell(&event);
+        }
+        sleep(PAUSE).await;
     }
 }
 
 fn always<K>(_: &watcher::Event<K>) -> News {
     News::Some
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::channel::mpsc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn news_is_told_at_once_and_reports_without_any_are_read_together() {
+        let (sender, stream) = mpsc::unbounded();
+        let changed = Arc::new(Notify::new());
+        let read = Arc::new(AtomicUsize::new(0));
+        let counter = read.clone();
+        let news = move |event: &watcher::Event<LeanNode>| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            if matches!(event, watcher::Event::Apply(node) if node.spec.unschedulable) {
+                News::Some
+            } else {
+                News::None
+            }
+        };
+        tokio::spawn(follow(stream, changed.clone(), Counter::default(), news));
+        let send = |is_news: bool| {
+            let mut node = LeanNode::default();
+            node.spec.unschedulable = is_news;
+            sender.unbounded_send(Ok(watcher::Event::Apply(node))).unwrap();
+        };
+        for _ in 0..2 {
+            send(true);
+            timeout(LULL, changed.notified()).await.expect("nothing is slept over after news");
+        }
+        send(false);
+        sleep(LULL * 2).await;
+        assert_eq!(read.load(Ordering::Relaxed), 3);
+        send(false);
+        send(true);
+        sleep(PAUSE / 2).await;
+        assert_eq!(read.load(Ordering::Relaxed), 3, "they wait for more");
+        timeout(PAUSE, changed.notified()).await.expect("news among them is told after the pause");
+        assert_eq!(read.load(Ordering::Relaxed), 5);
+    }
 }

@@ -38,14 +38,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let health = Arc::new(Health::new(metrics.clone()));
     let changed = Arc::new(Notify::new());
     let stop = CancellationToken::new();
-    let (observer, watches) = Observer::start(&client, &args.namespace, &changed, &metrics);
+    let (observer, mut watches) = Observer::start(&client, &args.namespace, &changed, &metrics);
     let (keeper, leadership) = Keeper::new(client.clone(), &args.namespace, identity(&args), metrics.clone());
     let actor = Actor::new(&client, args.settings(), leadership, stop.clone());
     let leader = Leader { observer, actor, keeper, health: health.clone(), changed, stop: stop.clone() };
     // Whatever ends first ends the process: a controller without its Lease, its watches or its probes is worse than none.
     tokio::select! {
         result = http_server::serve(&args.listen, health) => result,
-        () = watches => anyhow::bail!("the watches ended"),
+        ended = watches.join_next() => anyhow::bail!("a watch ended: {ended:?}"),
         Err(error) = cancel_on_signal(stop) => Err(error),
         result = leader.lead() => result,
     }

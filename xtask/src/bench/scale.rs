@@ -22,6 +22,9 @@ pub(super) struct Setting {
     /// Neither upgrade nor measure the controller manager alone
     #[arg(long)]
     short: bool,
+    /// Leave the controller manager at its defaults: 20 requests a second
+    #[arg(long)]
+    default_controllers: bool,
     /// Draw docs/scale.svg
     #[arg(long)]
     plot: bool,
@@ -34,9 +37,8 @@ pub(super) fn run(setting: &Setting, report: &Reporter) -> Result<()> {
     let mut command = Command::new(target_dir().join("debug/shim-scale"));
     let (nodes, idle) = (setting.nodes.to_string(), setting.idle.to_string());
     command.args(["--nodes", &nodes, "--max-update", &setting.max_update, "--idle", &idle]);
-    if setting.short {
-        command.arg("--short");
-    }
+    let flags = [("--short", setting.short), ("--default-controllers", setting.default_controllers)];
+    command.args(flags.iter().filter(|(_, given)| *given).map(|(flag, _)| flag));
     if setting.plot {
         command.arg("--plot").arg(workspace().join("docs/scale.svg"));
     }

@@ -31,6 +31,9 @@ struct Options {
     /// Neither upgrade nor measure the controller manager alone
     #[arg(long)]
     short: bool,
+    /// Leave the controller manager at its defaults: 20 requests a second
+    #[arg(long)]
+    default_controllers: bool,
     /// SVG file to draw the roll-outs into
     #[arg(long)]
     plot: Option<PathBuf>,
@@ -84,8 +87,8 @@ fn run(options: &Options, report: &Reporter) -> Result<()> {
         options.nodes > 0 && options.max_update.iter().all(|&count| count > 0),
         "--nodes and --max-update start at 1"
     );
-    let fleet =
-        shim_scale::Options { nodes: options.nodes, profile: Profile::Release, controllers: Controllers::Raised };
+    let controllers = if options.default_controllers { Controllers::Default } else { Controllers::Raised };
+    let fleet = shim_scale::Options { nodes: options.nodes, profile: Profile::Release, controllers };
     let measured = with_fleet(&fleet, report, async |fleet| Box::pin(measure(fleet, options, report)).await)?;
     tables::print(&measured);
     options.plot.as_ref().map_or(Ok(()), |file| plot::draw(&measured, file))
