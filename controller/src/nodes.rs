@@ -121,19 +121,15 @@ impl Feed {
 impl Cache {
     fn apply(&mut self, node: &LeanNode) -> News {
         let name = node.name_any();
-        match self.nodes.get_mut(&name) {
-            Some(known) if known.digest == digest(node) => {
-                known.version = version(node);
-                News::None
-            }
-            _ => match Seen::read(node) {
-                Some(seen) => {
-                    self.nodes.insert(name, seen);
-                    News::Some
-                }
-                None => News::None,
-            },
+        if let Some(known) = self.nodes.get_mut(&name)
+            && known.digest == digest(node)
+        {
+            known.version = version(node);
+            return News::None;
         }
+        let Some(seen) = Seen::read(node) else { return News::None };
+        self.nodes.insert(name, seen);
+        News::Some
     }
 }
 
@@ -181,7 +177,10 @@ mod tests {
     fn node(uid: &str, version: u64, label: &str) -> LeanNode {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "n", "uid": uid, "resourceVersion": version.to_string(), "labels": {"l": label}},
-            "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": version.to_string()}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": version.to_string()},
+                {"type": "DiskPressure", "status": if version.is_multiple_of(2) { "True" } else { "False" }},
+            ]},
         }))
         .unwrap()
     }

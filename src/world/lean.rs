@@ -60,8 +60,8 @@ pub struct LeanSpec {
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct LeanStatus {
-    /// Conditions.
-    #[serde(default)]
+    /// The condition `Ready`; the others come and go, and nobody reads them.
+    #[serde(default, deserialize_with = "only_ready")]
     pub conditions: Vec<LeanCondition>,
     /// What the kubelet says of its machine.
     #[serde(default)]
@@ -69,6 +69,12 @@ pub struct LeanStatus {
     /// Handlers that the runtime reports; containerd does from 2.0 on.
     #[serde(default)]
     pub runtime_handlers: Vec<LeanHandler>,
+}
+
+fn only_ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LeanCondition>, D::Error> {
+    let mut conditions = Vec::<LeanCondition>::deserialize(deserializer)?;
+    conditions.retain(|condition| condition.type_ == "Ready");
+    Ok(conditions)
 }
 
 /// Part of a Node's condition.

@@ -126,7 +126,8 @@ fn happen_to_node(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
         story.tell(|| format!("{name} is added"));
         return create_node(cluster, rng, index, None);
     };
-    match rng.below(12) {
+    match rng.below(13) {
+        12 => rename(cluster, rng, &node, story),
         0 => {
             story.tell(|| format!("{name} is removed"));
             cluster.nodes.set(cluster.now, name, None);
@@ -166,6 +167,16 @@ fn happen_to_node(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
             cluster.nodes.change(cluster.now, &name, toggle_taint);
         }
     }
+}
+
+/// The same machine registers under a name that is free.
+fn rename(cluster: &mut Cluster, rng: &mut Rng, node: &NodeView, story: &mut Story) {
+    let is_free = |index: &usize| cluster.nodes.get(&node_name(*index)).is_none();
+    let Some(index) = (0..NODES).find(is_free) else { return };
+    story.tell(|| format!("{} is called {} from now on", node.name, node_name(index)));
+    let machine = cluster.host(node).clone();
+    cluster.nodes.set(cluster.now, node.name.clone(), None);
+    create_node(cluster, rng, index, Some(machine));
 }
 
 fn toggle_taint(node: &mut NodeView) {

@@ -74,6 +74,19 @@ fn a_node_that_was_created_again_owes_nothing_to_the_job_of_the_old_one() {
 }
 
 #[test]
+fn a_machine_that_comes_back_under_another_name_is_another_node() {
+    let old = NodeView { ready: false, ..ready(node("old"), "a", 1) };
+    let new = NodeView { machine: old.machine.clone(), ..node("new") };
+    let wanted = ["new marks a claimed", "new job a+1"];
+    assert_eq!(deeds(&world(vec![shim("a")], vec![old.clone(), new.clone()])), wanted, "both are there for a while");
+    let mut world = one(new.clone());
+    world.jobs = vec![job(&old, &[install("a", 1)], Phase::Running)];
+    assert_eq!(deeds(&world), wanted);
+    world.jobs = vec![ended(&old, &[install("a", 1)], &done(), 5)];
+    assert_eq!(deeds(&world), ["new marks a claimed", "delete job-old", "new job a+1"]);
+}
+
+#[test]
 fn a_mark_of_another_machine_is_not_believed() {
     let mut node = ready(node("n1"), "a", 1);
     node.machine = Some("another".parse().unwrap());

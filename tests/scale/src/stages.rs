@@ -16,12 +16,10 @@ mod tests {
 
     /// The Go template that a stage makes a new status with.
     fn template(stage: &str) -> String {
-        let stages = Deserializer::from_str(STAGES).map(|document| {
-            let value: serde_json::Value = serde::Deserialize::deserialize(document).unwrap();
-            assert_eq!((&value["kind"], &value["apiVersion"]), (&"Stage".into(), &"kwok.x-k8s.io/v1alpha1".into()));
-            value
-        });
-        let stages: Vec<_> = stages.collect();
+        let documents = Deserializer::from_str(STAGES)
+            .map(|document| -> serde_json::Value { serde::Deserialize::deserialize(document).unwrap() });
+        let stages: Vec<_> = documents.filter(|document| document["kind"] == "Stage").collect();
+        assert!(stages.iter().all(|stage| stage["apiVersion"] == "kwok.x-k8s.io/v1alpha1"));
         assert_eq!(stages.len(), 5);
         let found = stages.iter().find(|found| found["metadata"]["name"] == stage).unwrap();
         found["spec"]["next"]["statusTemplate"].as_str().unwrap().to_owned()

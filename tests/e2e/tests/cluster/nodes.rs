@@ -1,5 +1,6 @@
 //! Nodes that change their labels, go, and come back.
 use anyhow::{Context, Result, ensure};
+use shim_cluster::Node;
 use shim_e2e::{Packing, ShimManifest, wasm_pod};
 
 use crate::support::{ROLLOUT, hello, session};
@@ -55,4 +56,43 @@ fn a_node_that_is_wiped_and_comes_back_under_its_name_is_served_again() -> Resul
     let left = node.root().join("opt/shim").exists();
     ensure!(!left, "node-3 still has files");
     Ok(())
+}
+
+#[test]
+fn a_machine_that_comes_back_under_another_name_is_served_without_a_restart() -> Result<()> {
+    let session = session();
+    let artifact = session.artifacts()?.build(1, Packing::TarGz)?;
+    session.roll_out(&ShimManifest::new("wasmi", "v1", &artifact))?;
+    let node = session.cluster.node("node-3")?;
+    let (unit, access) = ("/etc/systemd/system/kubelet.service", "/etc/kubernetes/kubeconfig");
+    let (old_unit, old_access) = (node.read(unit)?, node.read(access)?);
+    let starts = node.containerd_starts()?;
+    // A kubelet may register only the node that it is named after; an administrator may register any.
+    let admin = session.cluster.kubectl(&["config", "view", "--raw", "--flatten"])?;
+    let other_unit = old_unit.replace("--hostname-override node-3", "--hostname-override other");
+    register(&node, &[(unit, &other_unit), (access, &admin)])?;
+    session.cluster.wait_ready(&["other"])?;
+    session.cluster.kubectl(&["delete", "node", "node-3", "--wait=true"])?;
+    session.wait("the machine to be served under its new name", ROLLOUT, || {
+        Ok((session.label("other", "wasmi")?.as_deref() == Some("ready")).then_some(()))
+    })?;
+    session.status_says("wasmi", &["other", "4 ready"], ROLLOUT)?;
+    session.apply(&wasm_pod("hello-other", "other", "wasmi", &session.wasm_image, "/hello.wat"))?;
+    session.wait_for_pod("hello-other", "Succeeded")?;
+    ensure!(node.containerd_starts()? == starts, "containerd was restarted, and nothing had changed");
+    session.cluster.kubectl(&["delete", "pods", "-l", "app=wasm"])?;
+    register(&node, &[(unit, &old_unit), (access, &old_access)])?;
+    session.cluster.wait_ready(&["node-3"])?;
+    session.cluster.kubectl(&["delete", "node", "other", "--wait=true"])?;
+    session.remove_and_compare(&["wasmi"])
+}
+
+/// Starts the kubelet of a node again, with other files.
+fn register(node: &Node, files: &[(&str, &str)]) -> Result<()> {
+    node.run(&["systemctl", "stop", "kubelet"])?;
+    for (path, text) in files {
+        node.run_with(&["tee", path], *text)?;
+    }
+    node.run(&["systemctl", "daemon-reload"])?;
+    node.run(&["systemctl", "start", "kubelet"]).map(drop)
 }
