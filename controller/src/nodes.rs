@@ -21,7 +21,11 @@ struct Seen {
 
 impl Seen {
     fn read(node: &LeanNode) -> Option<Self> {
-        Some(Self { view: Arc::new(NodeView::read(node)?), version: version(node), digest: digest(node) })
+        Self::read_with(node, digest(node))
+    }
+
+    fn read_with(node: &LeanNode, digest: Digest) -> Option<Self> {
+        Some(Self { view: Arc::new(NodeView::read(node)?), version: version(node), digest })
     }
 }
 
@@ -120,14 +124,14 @@ impl Feed {
 
 impl Cache {
     fn apply(&mut self, node: &LeanNode) -> News {
-        let name = node.name_any();
+        let (name, digest) = (node.name_any(), digest(node));
         if let Some(known) = self.nodes.get_mut(&name)
-            && known.digest == digest(node)
+            && known.digest == digest
         {
             known.version = version(node);
             return News::None;
         }
-        let Some(seen) = Seen::read(node) else { return News::None };
+        let Some(seen) = Seen::read_with(node, digest) else { return News::None };
         self.nodes.insert(name, seen);
         News::Some
     }

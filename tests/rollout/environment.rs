@@ -127,7 +127,6 @@ fn happen_to_node(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
         return create_node(cluster, rng, index, None);
     };
     match rng.below(13) {
-        12 => rename(cluster, rng, &node, story),
         0 => {
             story.tell(|| format!("{name} is removed"));
             cluster.nodes.set(cluster.now, name, None);
@@ -162,6 +161,7 @@ fn happen_to_node(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
             story.tell(|| format!("{name} is cordoned or not"));
             cluster.nodes.change(cluster.now, &name, |node| node.cordoned = !node.cordoned);
         }
+        10 => rename(cluster, rng, &node, story),
         _ => {
             story.tell(|| format!("{name} gets a taint or loses it"));
             cluster.nodes.change(cluster.now, &name, toggle_taint);

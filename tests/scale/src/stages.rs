@@ -18,8 +18,10 @@ mod tests {
     fn template(stage: &str) -> String {
         let documents = Deserializer::from_str(STAGES)
             .map(|document| -> serde_json::Value { serde::Deserialize::deserialize(document).unwrap() });
-        let stages: Vec<_> = documents.filter(|document| document["kind"] == "Stage").collect();
+        let (stages, others): (Vec<_>, Vec<_>) = documents.partition(|document| document["kind"] == "Stage");
         assert!(stages.iter().all(|stage| stage["apiVersion"] == "kwok.x-k8s.io/v1alpha1"));
+        let others: Vec<_> = others.iter().map(|other| (&other["kind"], &other["apiVersion"])).collect();
+        assert_eq!(others, [(&"KwokConfiguration".into(), &"config.kwok.x-k8s.io/v1alpha1".into())]);
         assert_eq!(stages.len(), 5);
         let found = stages.iter().find(|found| found["metadata"]["name"] == stage).unwrap();
         found["spec"]["next"]["statusTemplate"].as_str().unwrap().to_owned()
