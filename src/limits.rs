@@ -21,8 +21,11 @@ pub const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
 pub const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The first Job of a new Shim waits this long, so that Shims applied together share one restart.
 pub const GATHER: Duration = Duration::from_secs(2);
-/// A mark younger than this is believed although the kubelet does not report the handler yet.
+/// A mark younger than this is believed although the kubelet does not report the handler yet; each repair in a row
+/// doubles the time to the next, up to `RETRY_MOST`.
 pub const HANDLER_GRACE: Duration = Duration::from_secs(60);
+/// Repairs of a node that are further apart than this are not in a row.
+pub const REPAIRS_APART: Duration = Duration::from_secs(24 * 3600);
 /// Old revisions that are kept where the spec does not say.
 pub const HISTORY: usize = 10;
 /// Most entries of `status.problems`; the rest is counted.

@@ -1,6 +1,6 @@
 //! What a Node remembers of each Shim, in one annotation and one label per Shim.
 //!
-//! The annotation is `v1,<shim>=claimed,<shim>=removing,<shim>=<build>@<machine id>@<time>[@<pods disrupted>]`.
+//! The annotation is `v1,<shim>=claimed,<shim>=removing,<shim>=<build>@<machine id>@<time>[@<pods disrupted>[@<repairs>]]`.
 //! It is written before the first Job, so that a node that may have been touched is never forgotten.
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -39,6 +39,8 @@ pub struct Ready {
     pub since: Timestamp,
     /// Pods of others that the restart ended.
     pub disrupted: u32,
+    /// How many times in a row it was installed again because the kubelet did not report the handler.
+    pub repairs: u32,
 }
 
 /// The marks of one Node.
@@ -77,11 +79,14 @@ fn parse_entry(entry: &str) -> Option<(ShimName, Mark)> {
 
 fn parse_ready(value: &str) -> Option<Ready> {
     let mut fields = value.split('@');
+    let (build, machine, since) = (fields.next()?, fields.next()?, fields.next()?);
+    let mut count = || fields.next().map_or(Some(0), |count| count.parse().ok());
     let ready = Ready {
-        build: fields.next()?.parse().ok()?,
-        machine: fields.next()?.parse().ok()?,
-        since: fields.next()?.parse().ok()?,
-        disrupted: fields.next().map_or(Some(0), |count| count.parse().ok())?,
+        build: build.parse().ok()?,
+        machine: machine.parse().ok()?,
+        since: since.parse().ok()?,
+        disrupted: count()?,
+        repairs: count()?,
     };
     fields.next().is_none().then_some(ready)
 }
@@ -91,12 +96,18 @@ pub fn render(marks: &Marks) -> Option<String> {
     let entries = marks.iter().map(|(name, mark)| match mark {
         Mark::Claimed => format!(",{name}=claimed"),
         Mark::Removing => format!(",{name}=removing"),
-        Mark::Ready(Ready { build, machine, since, disrupted: 0 }) => format!(",{name}={build}@{machine}@{since}"),
-        Mark::Ready(Ready { build, machine, since, disrupted }) => {
-            format!(",{name}={build}@{machine}@{since}@{disrupted}")
-        }
+        Mark::Ready(ready) => format!(",{name}={}", render_ready(ready)),
     });
     (!marks.is_empty()).then(|| entries.fold(VERSION.to_owned(), |text, entry| text + &entry))
+}
+
+fn render_ready(Ready { build, machine, since, disrupted, repairs }: &Ready) -> String {
+    let verified = format!("{build}@{machine}@{since}");
+    match (disrupted, repairs) {
+        (0, 0) => verified,
+        (_, 0) => format!("{verified}@{disrupted}"),
+        _ => format!("{verified}@{disrupted}@{repairs}"),
+    }
 }
 
 /// What every Node label of ours starts with, see [`ShimName::node_label`].
@@ -120,11 +131,11 @@ mod tests {
 
     #[test]
     fn marks_survive_the_annotation() {
-        let text =
-            "v1,a=claimed,b=removing,c=0123456789ab@m-1@2026-11-30T08:00:00Z,d=0123456789ab@m@2026-11-30T08:00:00Z@2";
-        let marks = parse(Some(text)).unwrap();
-        assert_eq!(marks.len(), 4);
-        assert_eq!(render(&marks).as_deref(), Some(text));
+        let verified = "0123456789ab@m-1@2026-11-30T08:00:00Z";
+        let text = format!("v1,a=claimed,b=removing,c={verified},d={verified}@2,e={verified}@0@3");
+        let marks = parse(Some(&text)).unwrap();
+        assert_eq!(marks.len(), 5);
+        assert_eq!(render(&marks), Some(text));
     }
 
     #[test]
@@ -135,7 +146,17 @@ mod tests {
 
     #[test]
     fn what_is_newer_or_damaged_is_not_read() {
-        for text in ["v2,a=claimed", "a=claimed", "v1,a", "v1,a=0123456789ab@m@yesterday", "v1,A=claimed"] {
+        let entry = "v1,a=0123456789ab@m@2026-11-30T08:00:00Z";
+        let (not_a_count, too_many) = (format!("{entry}@0@often"), format!("{entry}@0@1@2"));
+        for text in [
+            "v2,a=claimed",
+            "a=claimed",
+            "v1,a",
+            "v1,a=0123456789ab@m@yesterday",
+            "v1,A=claimed",
+            &not_a_count,
+            &too_many,
+        ] {
             assert_eq!(parse(Some(text)), None, "{text}");
         }
     }

@@ -97,6 +97,8 @@ enum Situation<'w> {
     Leaving,
     /// It will be installed.
     Waiting,
+    /// It is verified there, but the kubelet does not report it: it will be installed again, not before this time.
+    Denied(Timestamp),
 }
 
 /// The rows of a Shim, worst first: every node that it selects or has touched.
@@ -128,7 +130,10 @@ fn situation<'w>(board: &Board<'w>, side: &Side<'w>, pair: &Pair<'_, 'w>) -> Opt
         Stand::Skipped(skip) => Situation::Skipped(skip),
         Stand::Leaving | Stand::Wanted(_) if !node.ready => Situation::Silent,
         Stand::Leaving => Situation::Leaving,
-        Stand::Wanted(_) => Situation::Waiting,
+        Stand::Wanted(_) => {
+            let repair = stand.op(side.shim).and_then(|op| side.repair_at(node, &op));
+            repair.map_or(Situation::Waiting, Situation::Denied)
+        }
     })
 }
 
@@ -148,7 +153,7 @@ impl Situation<'_> {
             Self::Kept => NodeState::Ready,
             Self::Skipped(_) => NodeState::Skipped,
             Self::Silent => NodeState::Unknown,
-            Self::Held | Self::Waiting => NodeState::Waiting,
+            Self::Held | Self::Waiting | Self::Denied(_) => NodeState::Waiting,
             Self::Told(word) => match word.weight {
                 Weight::Waits => NodeState::Waiting,
                 Weight::Trial => NodeState::Retrying,
@@ -161,7 +166,7 @@ impl Situation<'_> {
     fn is_problem(&self) -> bool {
         match self {
             Self::Running(job, _) => job.phase == Phase::Stuck || matches!(job.start, Start::Hindered { .. }),
-            Self::Skipped(_) | Self::Told(_) | Self::Silent => true,
+            Self::Skipped(_) | Self::Told(_) | Self::Silent | Self::Denied(_) => true,
             Self::Kept | Self::Held | Self::Leaving | Self::Waiting => false,
         }
     }
@@ -191,6 +196,7 @@ fn row(board: &Board<'_>, side: &Side<'_>, node: &NodeView, situation: &Situatio
         Situation::Silent => row.say("NodeNotReady", "the node is not Ready"),
         Situation::Leaving => row.say("Removing", "waits for its turn"),
         Situation::Waiting => row.of_waiting(side),
+        Situation::Denied(next) => row.of_denied(board, side, *next),
     }
     row
 }
@@ -259,6 +265,12 @@ impl NodeRow {
         }
     }
 
+    fn of_denied(&mut self, board: &Board<'_>, side: &Side<'_>, next: Timestamp) {
+        let handler = side.shim.spec.as_ref().map_or("", |spec| spec.handler.as_str());
+        let what = next_repair(board, side, next);
+        self.say("HandlerNotReported", format!("the kubelet does not report handler {handler}; {what}"));
+    }
+
     fn of_waiting(&mut self, side: &Side<'_>) {
         let of = |count: usize| format!("{count} of {}", nodes(side.tally.nodes));
         match side.gate() {
@@ -267,6 +279,14 @@ impl NodeRow {
             Gate::Canary => self.say("Canary", canary_text(side)),
             Gate::Open => self.say("Pending", "waits for its turn"),
         }
+    }
+}
+
+fn next_repair(board: &Board<'_>, side: &Side<'_>, next: Timestamp) -> String {
+    match () {
+        () if side.is_paused() => "the rollout is paused".to_owned(),
+        () if next > board.world.now => format!("installed again at {}", next.strftime("%H:%M:%S UTC")),
+        () => "to be installed again".to_owned(),
     }
 }
 

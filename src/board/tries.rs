@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Board, Side, after};
+use super::{Board, Side, after, served};
 use crate::{
     job::Finished,
     limits,
@@ -129,6 +129,17 @@ impl<'w> Board<'w> {
         self.jobs_on(&job.task.node)
             .iter()
             .any(|other| other.task.serial > job.task.serial && other.task.ops.contains_key(shim))
+    }
+}
+
+impl Side<'_> {
+    /// Earliest time at which what is verified on a node is installed on it again: a kubelet that does not report the
+    /// handler although containerd serves it would be answered with Jobs for ever.
+    pub fn repair_at(&self, node: &NodeView, op: &Op) -> Option<Timestamp> {
+        let ready = served(&self.shim.name, node).filter(|ready| op.build() == Some(&ready.build))?;
+        let pause = backoff(limits::HANDLER_GRACE, limits::RETRY_MOST, ready.repairs);
+        let asked = self.asks_again(node, ready.since);
+        Some(after(ready.since, if asked { Duration::ZERO } else { pause }))
     }
 }
 

@@ -104,6 +104,7 @@ impl<'w> Planner<'_, 'w> {
                             machine: job.task.machine_id.clone(),
                             since: finished.at,
                             disrupted: *disrupted,
+                            repairs: 0,
                         };
                         self.record_done(node, name, op.build().map(ready), marks);
                     }
@@ -124,6 +125,8 @@ impl<'w> Planner<'_, 'w> {
             return;
         }
         let leaving = self.board.stand(name, &node.name) == Stand::Leaving;
+        let repairs = count_repairs(marks.get(name), &ready);
+        let ready = Ready { repairs, ..ready };
         marks.insert(name.clone(), if leaving { Mark::Removing } else { Mark::Ready(ready) });
     }
 
@@ -207,16 +210,18 @@ impl<'w> Planner<'_, 'w> {
 
     fn wake_for_retries(&mut self, node: &NodeView, wished: &[(&Side<'w>, Vec<Op>)]) {
         for (side, ops) in wished {
-            for word in ops.iter().filter_map(|op| self.board.word(side, node, op)) {
-                self.wake(word.next);
+            for op in ops {
+                let word = self.board.word(side, node, op).map(|word| word.next);
+                word.into_iter().chain(side.repair_at(node, op)).for_each(|at| self.wake(at));
             }
         }
     }
 
-    /// Whether an operation may start now: the brakes, the budget and the pause after a failure allow it.
+    /// Whether an operation may start now: the brakes, the budget and the pause after the last try allow it.
     fn permit(&self, side: &Side<'w>, node: &NodeView, op: &Op) -> Option<Permit> {
         let word = self.board.word(side, node, op);
-        if !side.shim.finalizer || word.as_ref().is_some_and(|word| word.next > self.board.world.now) {
+        let next = word.as_ref().map(|word| word.next).max(side.repair_at(node, op));
+        if !side.shim.finalizer || next.is_some_and(|next| next > self.board.world.now) {
             return None;
         }
         let placed = word.as_ref().is_some_and(|word| word.weight == Weight::Trial && self.is_due(side, node, op));
@@ -302,6 +307,22 @@ fn is_trusted(node: &NodeView, mark: &Mark) -> bool {
     match (mark, &node.machine) {
         (Mark::Ready(ready), Some(machine)) => ready.machine == *machine,
         _ => true,
+    }
+}
+
+/// How many repairs in a row it has taken: what the mark says is there is only installed again where the kubelet does not
+/// report it.
+fn count_repairs(before: Option<&Mark>, ready: &Ready) -> u32 {
+    match before {
+        Some(Mark::Ready(old)) if (&old.build, &old.machine) == (&ready.build, &ready.machine) => {
+            match ready.since {
+                // Recorded before a crash.
+                since if since == old.since => old.repairs,
+                since if since < after(old.since, limits::REPAIRS_APART) => old.repairs.saturating_add(1),
+                _ => 0,
+            }
+        }
+        _ => 0,
     }
 }
 

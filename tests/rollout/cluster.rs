@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use shim_core::{
     job::Start,
-    mark,
+    mark::{self, Mark},
     names::{Build, Handler, MachineId, NodeName, ShimName},
     revision::RevisionView,
     task::Task,
@@ -99,6 +99,10 @@ pub struct Cluster {
     pub hosts: BTreeMap<String, MachineId>,
     /// Upgrades whose Job was deleted by hand before anybody could read its result: which build runs is not knowable.
     pub untold: BTreeSet<(String, ShimName)>,
+    /// Uids of Nodes whose kubelet reports nothing but the runtime's own handler.
+    pub deaf: BTreeSet<String>,
+    /// How many times in a row a node has been marked with the very build that it had, by node uid.
+    pub repairs: BTreeMap<(String, ShimName), u32>,
     /// Labels of ours that somebody has taken off, by node uid.
     pub torn_labels: BTreeSet<(String, ShimName)>,
     next_id: u64,
@@ -117,6 +121,8 @@ impl Cluster {
             machines: BTreeMap::new(),
             hosts: BTreeMap::new(),
             untold: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            repairs: BTreeMap::new(),
             torn_labels: BTreeSet::new(),
             next_id: 0,
         }
@@ -198,7 +204,11 @@ impl Cluster {
         if silent && node.machine.as_ref() == Some(&machine) {
             return;
         }
-        let handlers = if silent { Handlers::new() } else { self.handlers(&machine) };
+        let handlers = match silent {
+            true => Handlers::new(),
+            false if self.deaf.contains(&node.uid) => ["runc".into()].into(),
+            false => self.handlers(&machine),
+        };
         if node.handlers != handlers || node.machine.as_ref() != Some(&machine) {
             self.nodes.change(self.now, name, |node| (node.handlers, node.machine) = (handlers, Some(machine)));
         }
@@ -211,6 +221,7 @@ impl Cluster {
         text: Option<&String>,
         labels: &BTreeMap<String, Option<&'static str>>,
     ) {
+        self.count_repairs(name, text);
         self.nodes.change(self.now, name, |node| {
             node.annotation = text.cloned();
             node.marks = mark::parse(text.map(String::as_str));
@@ -221,6 +232,20 @@ impl Cluster {
                 };
             }
         });
+    }
+
+    fn count_repairs(&mut self, name: &NodeName, text: Option<&String>) {
+        let Some(node) = self.nodes.get(name) else { return };
+        for (shim, mark) in mark::parse(text.map(String::as_str)).unwrap_or_default() {
+            let before = node.marks.as_ref().and_then(|marks| marks.get(&shim));
+            let (Mark::Ready(new), Some(Mark::Ready(old))) = (mark, before) else { continue };
+            let count = self.repairs.entry((node.uid.clone(), shim)).or_default();
+            match (new.build == old.build, new.since.duration_since(old.since).as_secs()) {
+                (true, 0) => {}
+                (true, 1..86_400) => *count += 1,
+                _ => *count = 0,
+            }
+        }
     }
 
     /// Takes our finalizer off; a deleted Shim goes with it.

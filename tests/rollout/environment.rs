@@ -208,7 +208,8 @@ fn forget_upgrades(cluster: &mut Cluster, job: &Job) {
 }
 
 fn happen_behind_our_back(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
-    match rng.below(4) {
+    match rng.below(5) {
+        4 => turn_deaf(cluster, rng, story),
         3 => cluster.collect_garbage(),
         0 => {
             story.tell(|| "a foreign RuntimeClass comes or goes".to_owned());
@@ -242,6 +243,18 @@ fn drift(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     }
 }
 
+/// A kubelet reports no handler of ours any more, whatever containerd serves, or it does again.
+fn turn_deaf(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
+    let Some(name) = rng.pick(&cluster.nodes.keys()) else { return };
+    let uid = cluster.nodes.get(&name).unwrap().uid.clone();
+    let deaf = cluster.deaf.insert(uid.clone());
+    story.tell(|| format!("the kubelet of {name} reports the handlers: {}", !deaf));
+    if !deaf {
+        cluster.deaf.remove(&uid);
+    }
+    cluster.kubelet_reports(&name);
+}
+
 /// Somebody takes a label of ours off.
 fn tear_label(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     let Some(name) = rng.pick(&cluster.nodes.keys()) else { return };
@@ -255,11 +268,12 @@ fn tear_label(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     cluster.torn_labels.insert((node.uid, shim));
 }
 
-/// The faults end: every node answers, nothing is paused, every spec can be read.
+/// The faults end: every node answers and reports, nothing is paused, every spec can be read.
 pub fn calm_down(cluster: &mut Cluster) {
     for name in cluster.nodes.keys() {
         cluster.nodes.change(cluster.now, &name, |node| node.ready = true);
     }
+    cluster.deaf.clear();
     cluster.kubelets_report();
     cluster.collect_garbage();
     for name in cluster.shims.keys() {

@@ -123,7 +123,10 @@ fn check_operation(cluster: &Cluster, view: &World, node: &NodeView, shim: &Shim
     let young = view.now < shim.created + SignedDuration::from_secs(2);
     must(!young, Invariant::Gathered, || format!("{name} does not wait for others"))?;
     match op {
-        Op::Install(install) => check_install(view, node, shim, &install.build),
+        Op::Install(install) => {
+            check_repair(cluster, view, node, shim, &install.build)?;
+            check_install(view, node, shim, &install.build)
+        }
         Op::Check(check) => {
             let kept = has(node, name, &check.build);
             must(kept, Invariant::NoRedundantInstall, || {
@@ -151,11 +154,26 @@ fn check_brakes(view: &World, node: &NodeView, shim: &ShimView, op: &Op) -> Verd
         format!("{} has stopped and starts on {}", shim.name, node.name)
     })?;
     let Some((job, outcome, at)) = failure else { return Ok(()) };
-    let asked = shim.retry.as_ref().filter(|retry| retry.at > at);
-    let asked = asked.is_some_and(|retry| retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.name)));
-    let wait = if asked { 0 } else { shortest_pause(view, job, &shim.name, outcome, at) };
+    let wait = if asks_again(shim, node, at) { 0 } else { shortest_pause(view, job, &shim.name, outcome, at) };
     let early = view.now < at + SignedDuration::from_secs(wait);
     must(!early, Invariant::L3BackOff, || format!("{} is tried again on {} too early", shim.name, node.name))
+}
+
+fn asks_again(shim: &ShimView, node: &NodeView, before: Timestamp) -> bool {
+    let asked = shim.retry.as_ref().filter(|retry| retry.at > before);
+    asked.is_some_and(|retry| retry.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.name)))
+}
+
+/// A kubelet that goes on denying what is there makes ever fewer Jobs.
+fn check_repair(cluster: &Cluster, view: &World, node: &NodeView, shim: &ShimView, build: &Build) -> Verdict {
+    let Some(Mark::Ready(ready)) = node.marks.as_ref().and_then(|marks| marks.get(&shim.name)) else { return Ok(()) };
+    let repairs = cluster.repairs.get(&(node.uid.clone(), shim.name.clone())).copied().unwrap_or_default();
+    let wait = (60 << repairs.min(20)).min(1800);
+    let early = ready.build == *build
+        && Some(&ready.machine) == node.machine.as_ref()
+        && view.now < ready.since + SignedDuration::from_secs(wait)
+        && !asks_again(shim, node, ready.since);
+    must(!early, Invariant::L3BackOff, || format!("{} is repaired too early on {}", shim.name, node.name))
 }
 
 /// Seconds between a failure and the next try.

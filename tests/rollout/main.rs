@@ -164,4 +164,5 @@ mutants! {
     forgets_the_last_complete_revision: ForgetsTheLastCompleteRevision, S6Canary;
     demotes_what_it_upgrades_does_harm: DemotesWhatItUpgrades, S10NoHarm;
     withdraws_jobs_that_have_begun: WithdrawsJobsThatHaveBegun, S4Brakes;
+    forgets_repairs_repeats_them_too_often: ForgetsRepairs, L3BackOff;
 }

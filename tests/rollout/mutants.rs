@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use shim_core::{
     board::Board,
     job::{Finished, Start},
-    mark::{self, Mark},
+    mark::{self, Mark, Ready},
     names::{NodeName, ShimName},
     plan::{Action, MarkWrite, Plan, plan},
     report::{Outcome, Reason},
@@ -60,6 +60,7 @@ pub enum Mutant {
     ForgetsTheLastCompleteRevision,
     DemotesWhatItUpgrades,
     WithdrawsJobsThatHaveBegun,
+    ForgetsRepairs,
 }
 
 impl Mutant {
@@ -85,6 +86,9 @@ impl Mutant {
                 each_try(world, |tries| tries.counted = false);
             }
             Self::NeverDoublesThePause => each_try(world, |tries| (tries.failed, tries.waited) = (0, 0)),
+            Self::ForgetsRepairs => each_node(world, |node| {
+                each_ready(node, |ready| ready.repairs = 0);
+            }),
             Self::NeverRetries => {
                 let now = world.now;
                 each_failure(world, |finished| finished.at = now);
@@ -299,10 +303,14 @@ fn deletes(made: &Plan, job: &JobView) -> bool {
 }
 
 fn trust_marks(node: &mut NodeView) {
-    let Some(machine) = &node.machine else { return };
+    let Some(machine) = node.machine.clone() else { return };
+    each_ready(node, |ready| ready.machine.clone_from(&machine));
+}
+
+fn each_ready(node: &mut NodeView, change: impl Fn(&mut Ready)) {
     for mark in node.marks.iter_mut().flat_map(|marks| marks.values_mut()) {
         if let Mark::Ready(ready) = mark {
-            ready.machine = machine.clone();
+            change(ready);
         }
     }
 }

@@ -146,8 +146,18 @@ pub fn ready(node: NodeView, shim: &str, number: u32) -> NodeView {
         machine: node.machine.clone().unwrap(),
         since: seconds_ago(3600),
         disrupted: 0,
+        repairs: 0,
     });
     marked(node, shim, mark)
+}
+
+/// `node` with build 1 of `a`, that was verified some seconds ago and is not reported by the kubelet.
+pub fn denied(text: &str, seconds: i64, repairs: u32) -> NodeView {
+    let mut node = node(text);
+    node.handlers.insert("runc".into());
+    let (build, machine) = (build("a", 1), node.machine.clone().unwrap());
+    let ready = Ready { build, machine, since: seconds_ago(seconds), disrupted: 0, repairs };
+    marked(node, "a", Mark::Ready(ready))
 }
 
 /// A revision of a Shim, and how many of its nodes had it when it completed; none: it is on its way.

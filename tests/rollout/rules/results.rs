@@ -2,10 +2,10 @@
 use std::sync::Arc;
 
 use shim_core::{
-    mark::{Mark, Ready},
+    mark::{self, Mark, Ready},
     plan::{Action, plan},
     report::{Outcome, Reason},
-    world::{Life, Phase},
+    world::{Life, NodeView, Phase},
 };
 
 use super::fixture::*;
@@ -17,8 +17,13 @@ fn a_success_is_recorded_first_and_its_job_forgotten_next() {
     let mut world = one(fresh);
     world.jobs = vec![job.clone()];
     assert_eq!(deeds(&world), ["n1 marks a ready 1"]);
-    let told =
-        Ready { build: build("a", 1), machine: "machine-n1".parse().unwrap(), since: seconds_ago(5), disrupted: 0 };
+    let told = Ready {
+        build: build("a", 1),
+        machine: "machine-n1".parse().unwrap(),
+        since: seconds_ago(5),
+        disrupted: 0,
+        repairs: 0,
+    };
     world.nodes = vec![Arc::new(marked(node("n1"), "a", Mark::Ready(told)))];
     assert_eq!(deeds(&world), ["delete job-n1"]);
 }
@@ -126,6 +131,7 @@ fn a_success_beside_a_failure_is_recorded_and_only_the_failure_kept() {
             machine: "machine-n1".parse().unwrap(),
             since: seconds_ago(5),
             disrupted: 0,
+            repairs: 0,
         }),
     );
     assert_eq!(deeds(&world), ["record job-n1: 1"]);
@@ -176,4 +182,27 @@ fn a_result_is_recorded_although_its_shim_has_let_go_of_the_node() {
     let mut world = world(vec![], vec![node.clone()]);
     world.jobs = vec![ended(&node, &[install("a", 2)], &done(), 5)];
     assert_eq!(deeds(&world), ["n1 marks a ready 2"]);
+}
+
+#[test]
+fn repairs_are_counted_as_long_as_they_follow_each_other() {
+    let after = |before: NodeView, number| {
+        let mut world = world(vec![asking_for("a", number)], vec![before.clone()]);
+        world.jobs = vec![ended(&before, &[install("a", number)], &done(), 5)];
+        let write = |action| if let Action::Mark(write) = action { Some(write) } else { None };
+        let marks = plan(&world).actions.into_iter().find_map(write).map(|write| mark::parse(write.new.as_deref()));
+        marks.map(|marks| marks.unwrap()[&name("a")].clone())
+    };
+    let repairs = |before, number| match after(before, number) {
+        Some(Mark::Ready(ready)) => Some(ready.repairs),
+        _ => None,
+    };
+    let day = 86_400;
+    assert_eq!(repairs(denied("n1", 70, 0), 1), Some(1));
+    assert_eq!(repairs(denied("n1", day, 3), 1), Some(4));
+    assert_eq!(repairs(denied("n1", 5 + day, 3), 1), Some(0), "a day apart");
+    assert_eq!(repairs(denied("n1", 70, 3), 2), Some(0), "an upgrade");
+    assert_eq!(repairs(denied("n1", 5, 3), 1), None, "it has been recorded");
+    let reimaged = NodeView { machine: Some("other".parse().unwrap()), ..denied("n1", 70, 3) };
+    assert_eq!(repairs(reimaged, 1), Some(0), "another machine");
 }

@@ -6,7 +6,7 @@ use shim_core::{
     job::Start,
     mark::Mark,
     plan::{Action, plan},
-    world::{Life, NodeView, Phase, Share, World},
+    world::{Life, NodeView, Phase, Retry, Share, World},
 };
 
 use super::fixture::*;
@@ -228,15 +228,19 @@ fn a_label_without_a_mark_is_not_ours() {
 }
 
 #[test]
-fn a_handler_that_the_kubelet_denies_is_installed_again_after_a_minute() {
-    for (age, wanted) in [(59, vec![]), (60, vec!["n1 job a+1"])] {
-        let mut node = ready(node("n1"), "a", 1);
-        node.handlers.insert("runc".into());
-        if let Some(Mark::Ready(ready)) = node.marks.as_mut().unwrap().get_mut(&name("a")) {
-            ready.since = seconds_ago(age);
+fn a_handler_that_the_kubelet_denies_is_installed_again_after_a_minute_and_then_ever_later() {
+    for (repairs, pause) in [(0, 60), (1, 120), (2, 240), (4, 960), (5, 1800), (u32::MAX, 1800)] {
+        for (age, wanted) in [(pause - 1, vec![]), (pause, vec!["n1 job a+1"])] {
+            let world = one(denied("n1", age, repairs));
+            assert_eq!(deeds(&world), wanted);
+            assert_eq!(plan(&world).wake_at, wanted.is_empty().then(|| seconds_ago(-1)));
         }
-        let world = one(node);
-        assert_eq!(deeds(&world), wanted);
-        assert_eq!(plan(&world).wake_at, wanted.is_empty().then(|| seconds_ago(-1)));
     }
+}
+
+#[test]
+fn a_repair_is_made_at_once_when_somebody_asks_for_it() {
+    let mut world = one(denied("n1", 70, 5));
+    world.shims[0].retry = Some(Retry { at: seconds_ago(5), nodes: None });
+    assert_eq!(deeds(&world), ["n1 job a+1"]);
 }

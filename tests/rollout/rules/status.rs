@@ -178,7 +178,8 @@ fn a_skipped_node_says_why() {
 
 #[test]
 fn pods_that_a_restart_ended_are_told() {
-    let told = Ready { build: build("a", 1), machine: "machine-n1".parse().unwrap(), since: now(), disrupted: 2 };
+    let told =
+        Ready { build: build("a", 1), machine: "machine-n1".parse().unwrap(), since: now(), disrupted: 2, repairs: 0 };
     let world = world(vec![shim("a")], vec![marked(node("n1"), "a", Mark::Ready(told))]);
     assert_eq!(status(&world).pods_disrupted, 2);
 }
@@ -218,4 +219,19 @@ fn a_condition_keeps_the_time_of_its_last_change() {
         |kind: &str| after.conditions.iter().find(|condition| condition.type_ == kind).unwrap().last_transition_time.0;
     assert_eq!(changed("Ready"), world.now);
     assert_eq!(changed("Stalled"), now());
+}
+
+#[test]
+fn a_node_whose_kubelet_denies_the_handler_says_when_it_is_repaired() {
+    let told = |age, repairs, paused| {
+        let shim = with(shim("a"), |spec| spec.rollout.paused = paused);
+        let status = status(&world(vec![shim], vec![denied("n1", age, repairs)]));
+        let problem = status.problems.first().unwrap();
+        assert_eq!((problem.state.as_str(), problem.reason.as_str()), ("Waiting", "HandlerNotReported"));
+        problem.message.clone()
+    };
+    let denial = "the kubelet does not report handler a";
+    assert_eq!(told(60, 0, false), format!("{denial}; to be installed again"));
+    assert_eq!(told(60, 1, false), format!("{denial}; installed again at 08:01:00 UTC"));
+    assert_eq!(told(60, 1, true), format!("{denial}; the rollout is paused"));
 }

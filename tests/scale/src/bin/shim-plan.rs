@@ -133,7 +133,10 @@ fn node(number: usize, shims: &[ShimView], since: Timestamp) -> Result<Arc<NodeV
     let machine = view.machine.clone().context("the Node has no machine id")?;
     let marks = shims.iter().filter_map(|shim| {
         let build = shim.spec.as_ref().ok()?.source.build("amd64")?.clone();
-        Some((shim.name.clone(), Mark::Ready(Ready { build, machine: machine.clone(), since, disrupted: 0 })))
+        Some((
+            shim.name.clone(),
+            Mark::Ready(Ready { build, machine: machine.clone(), since, disrupted: 0, repairs: 0 }),
+        ))
     });
     let marks = marks.collect();
     view.annotation = mark::render(&marks);
