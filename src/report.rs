@@ -158,7 +158,7 @@ word_enum! {
         BinaryDoesNotRun,
         /// The node is another machine than the planned one.
         MachineMismatch,
-        /// No containerd of a supported version and layout.
+        /// No containerd of a supported version and layout, or one that can't be restarted without harm.
         RuntimeUnsupported,
         /// Our directory is read-only, noexec or full.
         DirectoryUnusable,
@@ -170,7 +170,7 @@ word_enum! {
         ConfigUnusable,
         /// systemd could not restart containerd.
         RestartFailed,
-        /// CRI does not answer, or the runtime is not ready.
+        /// containerd or systemd does not answer, or the runtime is not ready.
         RuntimeNotReady,
         /// The handler is not listed after the restart.
         HandlerMissing,

@@ -21,6 +21,11 @@ const PRIVATE: u32 = 0o600;
 /// Mode of programs.
 const PROGRAM: u32 = 0o755;
 
+/// What a file is called before it takes its place, …
+const NEW: &str = ".kubectl-shim-new";
+/// … and what the one before it is called while it is kept.
+pub const KEPT: &str = ".kubectl-shim-old";
+
 /// Which mode a file gets.
 #[derive(Debug, Clone, Copy)]
 enum Mode {
@@ -122,10 +127,8 @@ impl Host {
 
     fn write_as(&self, path: &str, mode: Mode, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
         self.step();
-        // A symbolic link stays one: its target is what is replaced.
-        let named = self.path(path);
-        let real = fs::canonicalize(&named).unwrap_or(named);
-        let temporary = temporary(&real);
+        let real = self.real(path);
+        let temporary = beside(&real, NEW);
         self.replace(&real, &temporary, mode, fill)
             .inspect_err(|_| drop(fs::remove_file(&temporary)))
             .map_err(at("write", path))
@@ -140,6 +143,8 @@ impl Host {
     ) -> io::Result<()> {
         absent_is_none(fs::remove_file(temporary))?;
         let mut file = File::options().read(true).write(true).create_new(true).mode(PRIVATE).open(temporary)?;
+        #[cfg(test)]
+        self.faults.need_room()?;
         content(&mut file)?;
         let mode = match (mode, absent_is_none(path.metadata())?) {
             (Mode::Kept(_), Some(old)) => {
@@ -155,11 +160,41 @@ impl Host {
         sync_parent(path)
     }
 
+    /// A symbolic link stays one: its target is what is replaced.
+    fn real(&self, path: &str) -> PathBuf {
+        let named = self.path(path);
+        fs::canonicalize(&named).unwrap_or(named)
+    }
+
+    /// Gives the file at `path` a second name beside it. Whatever replaces it, [`Self::bring_back`] then needs no room.
+    pub fn keep(&self, path: &str) -> Result<()> {
+        self.step();
+        let real = self.real(path);
+        let kept = beside(&real, KEPT);
+        let keep = || {
+            absent_is_none(fs::remove_file(&kept))?;
+            fs::hard_link(&real, &kept)?;
+            sync_parent(&kept)
+        };
+        keep().map_err(at("keep", path))
+    }
+
+    /// Puts a file back: the very file, if it was kept.
+    pub fn bring_back(&self, path: &str, content: &str) -> Result<()> {
+        let real = self.real(path);
+        let kept = beside(&real, KEPT);
+        if !fs::read_to_string(&kept).is_ok_and(|kept| kept == content) {
+            return self.write(path, content.as_bytes());
+        }
+        self.step();
+        fs::rename(&kept, &real).and_then(|()| sync_parent(&real)).map_err(at("put back", path))
+    }
+
     /// Makes `path` a link to `target`, whatever link it was before, with no moment without one.
     pub fn link(&self, path: &str, target: &str) -> Result<()> {
         self.step();
         let full = self.path(path);
-        let temporary = temporary(&full);
+        let temporary = beside(&full, NEW);
         let switch = || {
             absent_is_none(fs::remove_file(&temporary))?;
             symlink(target, &temporary)?;
@@ -180,11 +215,10 @@ impl Host {
         gone.map_err(at("remove", path))
     }
 
-    /// Removes what a killed run has left of a new file or link at `path`.
+    /// Removes what was kept of the file at `path`, and what a killed run has left of a new file or link.
     pub fn remove_leftover(&self, path: &str) -> Result<()> {
-        let named = self.path(path);
-        let leftovers = [temporary(&fs::canonicalize(&named).unwrap_or_else(|_| named.clone())), temporary(&named)];
-        for leftover in leftovers.iter().filter(|leftover| leftover.symlink_metadata().is_ok()) {
+        let leftovers = [self.real(path), self.path(path)].map(|path| [beside(&path, NEW), beside(&path, KEPT)]);
+        for leftover in leftovers.as_flattened().iter().filter(|leftover| leftover.symlink_metadata().is_ok()) {
             self.step();
             absent_is_none(fs::remove_file(leftover)).map_err(at("remove what is left of", path))?;
         }
@@ -211,10 +245,11 @@ impl Host {
         }
     }
 
-    /// Opens a file for reading and writing, created if it is not there: the lock.
+    /// Opens a file for reading and writing, created for root alone if it is not there: the lock.
     pub fn open(&self, path: &str) -> Result<File> {
-        let options = File::options().read(true).write(true).create(true).truncate(false).open(self.path(path));
-        options.map_err(at("open", path))
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
+        options.open(self.path(path)).map_err(at("open", path))
     }
 
     /// A point before a change: where a test ends the run as a power failure would.
@@ -231,9 +266,9 @@ fn at(action: &'static str, path: &str) -> impl Fn(io::Error) -> HostError {
 }
 
 /// Not `*.toml`, so that no glob of a configuration matches it; the same for each run, so that none piles up.
-fn temporary(path: &Path) -> PathBuf {
+fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".kubectl-shim-new");
+    name.push(suffix);
     path.with_file_name(name)
 }
 
@@ -267,6 +302,25 @@ mod tests {
         assert_eq!(host.path("/etc/real/config").metadata().unwrap().mode() & 0o777, 0o640);
         assert_eq!(host.list("/etc").unwrap(), ["link", "real"]);
         assert_eq!(host.list("/etc/real").unwrap(), ["config"]);
+    }
+
+    #[test]
+    fn a_file_that_was_kept_comes_back_on_a_full_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(dir.path());
+        host.write("/real", b"old").unwrap();
+        fs::set_permissions(host.path("/real"), Permissions::from_mode(0o640)).unwrap();
+        symlink("real", host.path("/link")).unwrap();
+        host.keep("/link").unwrap();
+        host.write("/link", b"new").unwrap();
+        host.faults.fill_disk(true);
+        host.bring_back("/link", "old").unwrap();
+        assert_eq!((host.read("/real").unwrap().as_deref(), host.list("/").unwrap().len()), (Some("old"), 2));
+        assert_eq!(host.path("/real").metadata().unwrap().mode() & 0o777, 0o640);
+        host.keep("/link").unwrap();
+        assert!(host.bring_back("/link", "another").is_err(), "what was kept is not what has to come back");
+        host.remove_leftover("/link").unwrap();
+        assert_eq!(host.list("/").unwrap(), ["link", "real"]);
     }
 
     #[test]

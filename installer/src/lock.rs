@@ -6,8 +6,9 @@ use crate::{
     host::{Host, HostError},
 };
 
-const DIRECTORY: &str = "/run/lock";
-const PATH: &str = "/run/lock/shim.lock";
+const DIRECTORY: &str = "/run";
+/// Not in /run/lock, where everybody may write: whoever opens the file can hold it.
+const PATH: &str = "/run/kubectl-shim.lock";
 
 /// Held until it is dropped, or the process ends in whatever way.
 #[derive(Debug)]
@@ -42,10 +43,22 @@ pub fn acquire(host: &Host, deadline: &Deadline) -> Result<Lock, LockError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
     use super::*;
     use crate::deadline::Interrupt;
+
+    #[test]
+    fn nobody_but_root_can_hold_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(dir.path());
+        acquire(&host, &deadline(Duration::from_secs(1))).unwrap();
+        assert_eq!(
+            (host.list("/").unwrap(), host.list("/run").unwrap()),
+            (vec!["run".into()], vec!["kubectl-shim.lock".into()])
+        );
+        assert_eq!(host.path(PATH).metadata().unwrap().mode() & 0o777, 0o600);
+    }
 
     fn deadline(limit: Duration) -> Deadline {
         Deadline::new(limit, &Interrupt::default())

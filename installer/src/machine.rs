@@ -12,6 +12,8 @@ use crate::{
 pub trait Machine {
     /// Process id of a service; absent if it is not known or does not run.
     fn main_pid(&self, unit: &str) -> Result<Option<u32>, SystemdError>;
+    /// Which processes of a service end when it is stopped, in systemd's words; absent if it is not known.
+    fn kill_mode(&self, unit: &str) -> Result<Option<String>, SystemdError>;
     /// Restarts a service and waits until systemd is done with it.
     fn restart(&self, unit: &str, deadline: &Deadline) -> Result<(), SystemdError>;
     /// Runs a program of the node.
@@ -34,6 +36,10 @@ impl Node {
 impl Machine for Node {
     fn main_pid(&self, unit: &str) -> Result<Option<u32>, SystemdError> {
         self.0.main_pid(unit)
+    }
+
+    fn kill_mode(&self, unit: &str) -> Result<Option<String>, SystemdError> {
+        self.0.kill_mode(unit)
     }
 
     fn restart(&self, unit: &str, deadline: &Deadline) -> Result<(), SystemdError> {

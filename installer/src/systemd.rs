@@ -35,6 +35,14 @@ pub enum SystemdError {
         /// Why the wait ended.
         why: crate::deadline::Ended,
     },
+    /// The job is done, and the process is the one from before.
+    #[error("systemd has not restarted {unit}: it still is process {pid}")]
+    NotRestarted {
+        /// Name of the unit.
+        unit: String,
+        /// Its process.
+        pid: u32,
+    },
     /// The unit is not active after the restart.
     #[error("{unit} is {state} after the restart")]
     NotActive {
@@ -65,26 +73,53 @@ impl Systemd {
         Ok(pid.filter(|pid| *pid != 0))
     }
 
+    /// Which processes of a service end when it is stopped; absent if it is not known.
+    pub fn kill_mode(&self, unit: &str) -> Result<Option<String>, SystemdError> {
+        self.text(unit, "Service", "KillMode")
+    }
+
     /// Restarts a service and waits until systemd is done with it.
     pub fn restart(&self, unit: &str, deadline: &Deadline) -> Result<(), SystemdError> {
+        // Otherwise systemd refuses the start that brings the good configuration back, after too many of the bad one.
+        if let Err(error) = self.ask::<()>(MANAGER, "Manager", "ResetFailedUnit", &(unit,)) {
+            tracing::warn!(%error, unit, "the count of its starts could not be reset");
+        }
+        let before = self.main_pid(unit).unwrap_or_default();
         let job: OwnedObjectPath = self.ask(MANAGER, "Manager", "RestartUnit", &(unit, "replace"))?;
         let id = job.as_str().rsplit('/').next().and_then(|id| id.parse().ok());
-        let id: u32 = id.ok_or_else(|| SystemdError::Refused(format!("{job} is no job")))?;
-        let ended =
-            deadline.poll(|| match absent_is_none(self.ask::<OwnedObjectPath>(MANAGER, "Manager", "GetJob", &(id,))) {
-                // A job that is done is forgotten.
-                Ok(None) => Some(Ok(())),
-                Ok(Some(_)) => None,
-                Err(error) => Some(Err(error)),
-            });
+        let id = id.ok_or_else(|| SystemdError::Refused(format!("{job} is no job")))?;
+        let ended = deadline.poll(|| self.job_end(id));
         ended.map_err(|why| SystemdError::NotEnded { unit: unit.to_owned(), why })??;
-        let text = |name| Ok(self.property(unit, "Unit", name)?.and_then(|state| String::try_from(state).ok()));
-        match (text("ActiveState")?.as_deref(), text("SubState")?) {
+        match (before, self.main_pid(unit)?) {
+            (Some(before), Some(pid)) if before == pid => {
+                Err(SystemdError::NotRestarted { unit: unit.to_owned(), pid })
+            }
+            _ => self.check_active(unit),
+        }
+    }
+
+    /// How a job has ended, if it has.
+    fn job_end(&self, id: u32) -> Option<Result<(), SystemdError>> {
+        match absent_is_none(self.ask::<OwnedObjectPath>(MANAGER, "Manager", "GetJob", &(id,))) {
+            // A job that is done is forgotten.
+            Ok(None) => Some(Ok(())),
+            // An answer that does not come says nothing of the job.
+            Ok(Some(_)) | Err(SystemdError::Unreachable(_)) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn check_active(&self, unit: &str) -> Result<(), SystemdError> {
+        match (self.text(unit, "Unit", "ActiveState")?.as_deref(), self.text(unit, "Unit", "SubState")?) {
             // Waiting for its next start: this one has failed.
             (Some("activating"), Some(sub)) if sub == "auto-restart" => Err(not_active(unit, "failing")),
             (Some("active" | "activating"), _) => Ok(()),
             (state, _) => Err(not_active(unit, state.unwrap_or("unknown"))),
         }
+    }
+
+    fn text(&self, unit: &str, interface: &str, name: &str) -> Result<Option<String>, SystemdError> {
+        Ok(self.property(unit, interface, name)?.and_then(|text| String::try_from(text).ok()))
     }
 
     fn property(&self, unit: &str, interface: &str, name: &str) -> Result<Option<OwnedVariant>, SystemdError> {

@@ -62,6 +62,7 @@ impl Session<'_> {
         // On disk before the edit is: whatever ends this run, the next one knows how to undo it.
         self.state.restart_owed = Some(Owed { changes: plan.changes.clone() });
         self.save()?;
+        configuration::keep(host, &self.daemon.config, &plan.changes);
         apply(host, &plan.changes)?;
         self.check_live(plan)
     }
@@ -93,6 +94,12 @@ impl Session<'_> {
         self.restart(&self.expected(plan))
     }
 
+    /// The edit was seen to be good: nobody needs a way back any more.
+    pub fn accept(&mut self) {
+        let owed = self.state.restart_owed.take().unwrap_or_default();
+        configuration::forget(self.context.host, &owed.changes);
+    }
+
     /// The exact previous bytes back, and one restart if the daemon may have seen others. What went wrong on the way
     /// back is added to the failure. Never tried twice: the next run finds the mark and decides anew.
     pub fn roll_back(&mut self, stopped: Stopped) -> Failure {
@@ -110,13 +117,21 @@ impl Session<'_> {
         }
     }
 
+    /// A daemon that is down is started also with what could not be put back.
     fn restore(&mut self, progress: Progress) -> Result<(), Failure> {
-        self.put_back()?;
-        self.state.restart_owed = Some(Owed::default());
-        self.save()?;
-        if progress == Progress::Restarted {
-            self.restart(&self.expected_before())?;
+        let put_back = self.put_back();
+        if put_back.is_ok() {
+            self.state.restart_owed = Some(Owed::default());
         }
+        if let Err(failure) = self.save() {
+            // What is on disk instead tells how to undo what may be undone already, and that does no harm.
+            tracing::warn!(%failure, "the way back could not be noted");
+        }
+        let restarted = match progress {
+            Progress::Written => Ok(()),
+            Progress::Restarted => self.restart(&self.expected_before()),
+        };
+        put_back.and(restarted)?;
         self.state.restart_owed = None;
         self.save()
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     deadline::Deadline,
-    host::{Host, HostError},
+    host::{Host, HostError, KEPT},
 };
 
 /// Where candidates are put: no configuration imports from there, and a reboot clears it.
@@ -115,6 +115,30 @@ fn print(context: &Context<'_>, daemon: &Daemon, root: &str, deadline: &Deadline
     Effective::parse(&output).or_fail(Step::Configure, Reason::ConfigRejected)
 }
 
+/// Keeps the files that [`apply`] replaces, so that [`restore`] needs no room on the disk. One that can't be kept is
+/// written then.
+pub fn keep(host: &Host, root: &str, changes: &[Change]) {
+    for change in changes.iter().filter(|change| change.before.is_some()) {
+        if let Err(error) = host.keep(&change.path) {
+            tracing::warn!(%error, "the way back will need room on the disk");
+        }
+    }
+    // A glob of the configuration may match whatever is beside a file.
+    let is_kept = |file: &File| file.path.ends_with(KEPT);
+    if load(host, root).map_or(true, |config| config.files.iter().any(is_kept)) {
+        forget(host, changes);
+    }
+}
+
+/// Undoes [`keep`].
+pub fn forget(host: &Host, changes: &[Change]) {
+    for change in changes {
+        if let Err(error) = host.remove_leftover(&change.path) {
+            tracing::warn!(%error, "a file that is not needed any more could not be removed");
+        }
+    }
+}
+
 /// Puts `changes` on disk, if every file still holds what the edit was computed from.
 pub fn apply(host: &Host, changes: &[Change]) -> Result<(), Failure> {
     for change in changes {
@@ -130,24 +154,39 @@ pub fn apply(host: &Host, changes: &[Change]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Undoes [`apply`], byte for byte. A file that holds neither is left alone: somebody else has written it since.
+/// Undoes [`apply`], byte for byte: everything that can be undone; the first error. A file that holds neither is left
+/// alone: somebody else has written it since.
 pub fn restore(host: &Host, changes: &[Change]) -> Result<(), HostError> {
-    for change in changes.iter().rev() {
-        if host.read(&change.path)? == change.after {
-            put(host, &change.path, change.before.as_deref())?;
+    // Collected first: an error must not end it.
+    let undone: Vec<_> = changes.iter().rev().map(|change| undo(host, change)).collect();
+    undone.into_iter().collect()
+}
+
+fn undo(host: &Host, change: &Change) -> Result<(), HostError> {
+    if host.read(&change.path)? == change.after {
+        match &change.before {
+            Some(text) => {
+                make_parent(host, &change.path)?;
+                host.bring_back(&change.path, text)?;
+            }
+            None => host.remove(&change.path)?,
         }
     }
-    Ok(())
+    host.remove_leftover(&change.path)
 }
 
 fn put(host: &Host, path: &str, text: Option<&str>) -> Result<(), HostError> {
     match text {
         Some(text) => {
-            host.make_directory(path.rsplit_once('/').map_or("/", |(directory, _)| directory))?;
+            make_parent(host, path)?;
             host.write(path, text.as_bytes())
         }
         None => host.remove(path),
     }
+}
+
+fn make_parent(host: &Host, path: &str) -> Result<(), HostError> {
+    host.make_directory(path.rsplit_once('/').map_or("/", |(directory, _)| directory))
 }
 
 /// Directories that [`apply`] will have to create.
@@ -188,6 +227,29 @@ mod tests {
             assert_eq!(texts, [Some("theirs".to_owned()), None, Some("theirs again".to_owned())]);
         }
         assert!(apply(&host, &changes).is_err(), "/touched is not what the edit was computed from");
+    }
+
+    #[test]
+    fn what_can_be_undone_is_undone() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new(directory.path());
+        let change = |path: &str, before: Option<&str>| Change {
+            path: path.to_owned(),
+            before: before.map(str::to_owned),
+            after: Some("ours".to_owned()),
+        };
+        let changes = [change("/kept", Some("theirs")), change("/new", None), change("/written", Some("theirs"))];
+        for path in ["/kept", "/written"] {
+            host.write(path, b"theirs").unwrap();
+        }
+        keep(&host, "/config", &changes[..1]);
+        apply(&host, &changes).unwrap();
+        host.faults.fill_disk(true);
+        assert!(restore(&host, &changes).unwrap_err().to_string().contains("/written"));
+        assert_eq!((host.read("/kept").unwrap().as_deref(), host.list("/").unwrap().len()), (Some("theirs"), 2));
+        host.faults.fill_disk(false);
+        restore(&host, &changes).unwrap();
+        assert_eq!(host.read("/written").unwrap().as_deref(), Some("theirs"));
     }
 
     #[test]

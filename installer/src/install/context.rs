@@ -39,7 +39,10 @@ impl Context<'_> {
     ) -> Result<String, Failure> {
         match self.machine.run(program, args, &deadline.within(self.limits.probe)) {
             Ok(output) => Ok(output.stdout),
-            Err(RunError::Killed { why: Ended::Interrupted, .. }) => Err(ended(step)(Ended::Interrupted)),
+            // What it would have said is not known.
+            Err(RunError::Killed { program, why }) => {
+                Err(Failure::new(step, reason_of(why), format!("{program} was ended: {why}")))
+            }
             Err(error) => Err(Failure::new(step, reason, error)),
         }
     }
@@ -95,8 +98,12 @@ impl<T, E: Display> OrFail<T> for Result<T, E> {
 
 /// The failure of a wait before anything was changed.
 pub fn ended(step: Step) -> impl Fn(Ended) -> Failure {
-    move |why| {
-        let reason = if why == Ended::Interrupted { Reason::Interrupted } else { Reason::DeadlineExceeded };
-        Failure::new(step, reason, why)
+    move |why| Failure::new(step, reason_of(why), why)
+}
+
+fn reason_of(why: Ended) -> Reason {
+    match why {
+        Ended::Interrupted => Reason::Interrupted,
+        Ended::TooLong(_) => Reason::DeadlineExceeded,
     }
 }

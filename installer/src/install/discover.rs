@@ -4,7 +4,7 @@ use shim_core::{
     report::{Failure, Reason, Step},
 };
 
-use super::context::Context;
+use super::context::{Context, OrFail as _};
 use crate::deadline::Deadline;
 
 /// How a node runs its container runtime. The others are recognised, to be refused with their name.
@@ -51,10 +51,39 @@ pub struct Daemon {
     pub address: Option<String>,
 }
 
+/// Why there is no daemon to work with.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It does not run, does not answer or is not ready: a restart may help.
+    Unwell(Failure),
+    /// Anything else; the daemon may be well.
+    Other(Failure),
+}
+
+impl Trouble {
+    /// A daemon that is unwell.
+    pub fn unwell(message: impl std::fmt::Display) -> Self {
+        Self::Unwell(Failure::new(Step::Preflight, Reason::RuntimeNotReady, message))
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        let (Trouble::Unwell(failure) | Trouble::Other(failure)) = trouble;
+        failure
+    }
+}
+
 /// Finds the daemon.
-pub fn find(context: &Context<'_>, deadline: &Deadline) -> Result<Daemon, Failure> {
+pub fn find(context: &Context<'_>, deadline: &Deadline) -> Result<Daemon, Trouble> {
     let layout = layout(context)?;
-    let pid = pid_of(context, layout.unit())?.ok_or_else(|| unsupported("containerd.service does not run"))?;
+    let pid = pid_of(context, layout.unit())?.ok_or_else(|| Trouble::unwell("containerd.service does not run"))?;
     let binary = binary(context, pid)?;
     let output = context.run(&binary, &["--version"], deadline, Step::Preflight, Reason::RuntimeUnsupported)?;
     let release = Release::parse(&output)
@@ -64,11 +93,23 @@ pub fn find(context: &Context<'_>, deadline: &Deadline) -> Result<Daemon, Failur
     let arguments: Vec<_> = arguments.iter().flat_map(|line| line.split('\0')).collect();
     let config = option(&arguments, &["-c", "--config"]).unwrap_or_else(|| DEFAULT_CONFIG.to_owned());
     if !config.starts_with('/') {
-        return Err(unsupported(format!(
-            "containerd was started with the relative path {config} for its configuration"
-        )));
+        let message = format!("containerd was started with the relative path {config} for its configuration");
+        return Err(unsupported(message).into());
     }
     Ok(Daemon { layout, binary, release, config, address: option(&arguments, &["-a", "--address"]) })
+}
+
+/// Refuses a restart that would end every pod of the node: containerd's shims are processes of its unit.
+pub fn check_restart(context: &Context<'_>, layout: Layout) -> Result<(), Failure> {
+    let unit = layout.unit();
+    let mode = context.machine.kill_mode(unit).or_fail(Step::Preflight, Reason::RuntimeNotReady)?;
+    match mode.as_deref().unwrap_or("unknown") {
+        "process" | "none" => Ok(()),
+        mode => Err(unsupported(format!(
+            "a restart of {unit} would end every pod of the node, for its KillMode is {mode}; set KillMode=process in \
+             its section [Service], as in containerd's own unit"
+        ))),
+    }
 }
 
 fn layout(context: &Context<'_>) -> Result<Layout, Failure> {
@@ -81,16 +122,16 @@ fn layout(context: &Context<'_>) -> Result<Layout, Failure> {
 }
 
 fn pid_of(context: &Context<'_>, unit: &str) -> Result<Option<u32>, Failure> {
-    context.machine.main_pid(unit).map_err(|error| unsupported(error.to_string()))
+    context.machine.main_pid(unit).or_fail(Step::Preflight, Reason::RuntimeNotReady)
 }
 
-fn binary(context: &Context<'_>, pid: u32) -> Result<String, Failure> {
+fn binary(context: &Context<'_>, pid: u32) -> Result<String, Trouble> {
     let link = format!("/proc/{pid}/exe");
     let target = context.host.read_link(&link).map_err(|error| unsupported(error.to_string()))?;
-    let target = target.ok_or_else(|| unsupported(format!("process {pid} of containerd.service is gone")))?;
+    let target = target.ok_or_else(|| Trouble::unwell(format!("process {pid} of containerd.service is gone")))?;
     let path = target.strip_suffix(" (deleted)").unwrap_or(&target);
     if path.rsplit('/').next() != Some("containerd") {
-        return Err(unsupported(format!("containerd.service runs {path}, which is not containerd")));
+        return Err(unsupported(format!("containerd.service runs {path}, which is not containerd")).into());
     }
     Ok(if context.host.exists(path) { path.to_owned() } else { link })
 }

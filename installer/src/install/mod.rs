@@ -43,6 +43,7 @@ use shim_core::{
 use self::{
     artifact::Artifacts,
     context::{Context, OrFail as _},
+    discover::{Layout, Trouble},
     session::Session,
 };
 use crate::{
@@ -88,16 +89,17 @@ fn perform(context: &Context<'_>, task: &Task, artifacts: &Artifacts, results: &
 }
 
 /// Looks at the node. If a run before this one has left containerd unwell, its configuration is the good one again by
-/// now, and a restart is owed.
+/// now, and a restart is owed. A daemon that is well is not restarted, whatever else is wrong.
 fn open<'a>(context: &'a Context<'a>, state: &State, results: &mut Results) -> Result<Session<'a>, Failure> {
     let deadline = || Deadline::new(context.limits.prepare, &context.interrupt);
     match Session::open(context, state.clone(), deadline()) {
-        Err(failure) if state.restart_owed.is_some() => {
+        Err(Trouble::Unwell(failure)) if state.restart_owed.is_some() => {
             tracing::warn!(%failure, "containerd is not well after a run that was ended; restarting it");
+            discover::check_restart(context, Layout::Plain)?;
             results.restarted = true;
-            recover::revive(context, || Session::open(context, state.clone(), deadline()))
+            recover::revive(context, || Ok(Session::open(context, state.clone(), deadline())?))
         }
-        opened => opened,
+        opened => Ok(opened?),
     }
 }
 

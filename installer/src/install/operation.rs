@@ -87,15 +87,31 @@ impl Session<'_> {
 
     /// On disk before anything else is: a node that may have been touched knows it.
     fn announce(&mut self, shim: &ShimName, install: &Install, runtime: &Runtime) -> Result<(), Failure> {
-        let new = Shim {
+        let new = self.found(shim)?.unwrap_or_else(|| Shim {
             handler: install.handler.clone(),
             options: runtime.options.clone(),
             desired: install.build.clone(),
             applied: None,
             previous: None,
-        };
+        });
         self.state.shims.entry(shim.clone()).or_insert(new).desired = install.build.clone();
         self.save()
+    }
+
+    /// A Shim as link and configuration tell of it: what serves where the state was lost must not be taken for new.
+    fn found(&self, shim: &ShimName) -> Result<Option<Shim>, Failure> {
+        let (host, own) = (self.context.host, place::runtime_type(shim));
+        let target = host.read_link(&place::link(shim)).or_fail(Step::Place, Reason::DirectoryUnusable)?;
+        let build = target.and_then(|target| target.parse::<Build>().ok()).filter(|_| host.exists(&own));
+        let configured = self.config.ours().or_fail(Step::Configure, Reason::ConfigUnusable)?;
+        let runtime = configured.into_iter().find(|(_, runtime)| runtime.runtime_type == own);
+        Ok(build.zip(runtime).map(|(build, (handler, runtime))| Shim {
+            handler,
+            options: runtime.options,
+            desired: build.clone(),
+            applied: Some(build),
+            previous: None,
+        }))
     }
 
     fn prepare_removal(&self, shim: &ShimName) -> Result<Kind, Outcome> {

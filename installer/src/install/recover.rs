@@ -22,9 +22,6 @@ pub fn recover(context: &Context<'_>, state: &mut State) -> Result<(), Failure> 
     let host = context.host;
     clear_check(host).or_fail(Step::RollBack, Reason::ConfigUnusable)?;
     if let Some(owed) = &mut state.restart_owed {
-        for change in &owed.changes {
-            host.remove_leftover(&change.path).or_fail(Step::RollBack, Reason::ConfigUnusable)?;
-        }
         restore(host, &owed.changes).or_fail(Step::RollBack, Reason::ConfigUnusable)?;
         owed.changes.clear();
         state.save(host).or_fail(Step::RollBack, Reason::ConfigUnusable)?;

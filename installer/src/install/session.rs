@@ -16,7 +16,7 @@ use shim_core::{
 use super::{
     configuration,
     context::{Context, OrFail as _, ended},
-    discover::{self, Daemon},
+    discover::{self, Daemon, Trouble},
     place::{directory, runtime_type},
     prune::InUse,
     recover::clear_probes,
@@ -76,7 +76,7 @@ pub struct Plan {
 
 impl<'a> Session<'a> {
     /// Looks at the node. Changes nothing.
-    pub fn open(context: &'a Context<'a>, state: State, deadline: Deadline) -> Result<Self, Failure> {
+    pub fn open(context: &'a Context<'a>, state: State, deadline: Deadline) -> Result<Self, Trouble> {
         let daemon = discover::find(context, &deadline)?;
         let config = configuration::load(context.host, &daemon.config)?;
         let live = configuration::effective_now(context, &daemon, &config, &deadline).map_err(rejects_its_own)?;
@@ -84,9 +84,9 @@ impl<'a> Session<'a> {
         let base = configuration::effective(context, &daemon, &config, &clean, &deadline).map_err(rejects_its_own)?;
         let socket = daemon.address.as_deref().or(base.address()).unwrap_or(DEFAULT_SOCKET);
         let cri = context.machine.cri(socket).or_fail(Step::Preflight, Reason::RuntimeUnsupported)?;
-        let version = cri.version().or_fail(Step::Preflight, Reason::RuntimeUnsupported)?;
+        let version = cri.version().map_err(Trouble::unwell)?;
         tracing::info!(version, release = %daemon.release, config = daemon.config, "found containerd");
-        let status = cri.status().or_fail(Step::Preflight, Reason::RuntimeNotReady)?;
+        let status = cri.status().map_err(Trouble::unwell)?;
         let past = if state.restart_owed.is_some() { Past::CutShort } else { Past::Settled };
         let session = Self { context, state, daemon, cri, status, config, base, live, past, deadline };
         session.check_ready()?;
@@ -96,25 +96,24 @@ impl<'a> Session<'a> {
     }
 
     /// One that is unwell already could not be told from one that we made unwell.
-    fn check_ready(&self) -> Result<(), Failure> {
+    fn check_ready(&self) -> Result<(), Trouble> {
         match &self.status.readiness {
             Readiness::Ready => Ok(()),
             Readiness::NotReady(why) => {
-                let message = format!("containerd was not ready before anything was changed: {why}");
-                Err(Failure::new(Step::Preflight, Reason::RuntimeNotReady, message))
+                Err(Trouble::unwell(format!("containerd was not ready before anything was changed: {why}")))
             }
         }
     }
 
     /// Another containerd than the one that runs this Pod is not the one that runs the node's pods.
-    fn check_own_pod(&self) -> Result<(), Failure> {
+    fn check_own_pod(&self) -> Result<(), Trouble> {
         let Some(own) = &self.context.own_pod else { return Ok(()) };
-        let sandboxes = self.cri.sandboxes().or_fail(Step::Preflight, Reason::RuntimeNotReady)?;
+        let sandboxes = self.cri.sandboxes().map_err(Trouble::unwell)?;
         if sandboxes.iter().any(|sandbox| sandbox.pod_uid == *own) {
             return Ok(());
         }
         let message = format!("{} does not run this node's pods", self.daemon.layout.unit());
-        Err(Failure::new(Step::Preflight, Reason::RuntimeUnsupported, message))
+        Err(Failure::new(Step::Preflight, Reason::RuntimeUnsupported, message).into())
     }
 
     /// An error once the run should not begin anything new.
@@ -149,12 +148,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether the daemon still is the process that it was when `pid` was asked for.
-    pub fn is_alive(&self, pid: Option<u32>) -> bool {
-        self.cri.version().is_ok() && self.pid() == pid
-    }
-
-    /// The daemon's process.
+    /// The daemon's process, as far as systemd tells.
     pub fn pid(&self) -> Option<u32> {
         self.context.machine.main_pid(self.daemon.layout.unit()).ok().flatten()
     }

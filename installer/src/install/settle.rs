@@ -14,7 +14,8 @@
 //! next try finds the handler loaded as it needs it, so it costs no restart at all.
 //!
 //! If containerd itself has ended of a sandbox, it is started again without the handler, and the build is not tried
-//! again on this node with this release of containerd.
+//! again on this node with this release of containerd. If it only does not answer any more, it is restarted too, and the
+//! build may be tried again.
 use std::collections::{BTreeMap, BTreeSet};
 
 use shim_core::{
@@ -28,9 +29,10 @@ use super::{
     Results,
     artifact::Artifacts,
     change::{Progress, Restart, Stopped},
+    discover,
     operation::{Kind, Ready},
     session::{Plan, Session},
-    verify::{self, Snapshot},
+    verify::{self, Fate, Snapshot},
 };
 use crate::state::Shim;
 
@@ -66,6 +68,9 @@ fn bring_about(session: &mut Session<'_>, ready: &[Ready], results: &mut Results
     let plan = session.plan(target)?;
     session.check_time(Step::Configure)?;
     let due = session.restart_due(&plan, &handlers(ready));
+    if due {
+        discover::check_restart(session.context, session.daemon.layout)?;
+    }
     let before = snapshot(session);
     match session.change(&plan, if due { Restart::Due } else { Restart::NotDue }) {
         Ok(progress) => results.restarted |= progress == Progress::Restarted,
@@ -77,7 +82,7 @@ fn bring_about(session: &mut Session<'_>, ready: &[Ready], results: &mut Results
         results.log = session.daemon_log();
         take_out(session, ready, &plan, &probes, results)?;
     }
-    session.state.restart_owed = None;
+    session.accept();
     Ok(disrupted)
 }
 
@@ -91,44 +96,39 @@ fn failed(session: &mut Session<'_>, stopped: Stopped, results: &mut Results) ->
 /// What the throw-away sandboxes have shown.
 struct Probes {
     broken: BTreeMap<ShimName, Failure>,
-    daemon: Daemon,
-}
-
-/// What became of containerd under the probes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Daemon {
-    Lives,
-    /// It may have been started again by systemd, with the handler that it ended of.
-    Ended,
+    daemon: Fate,
 }
 
 /// Runs a throw-away sandbox for each installed handler; also on an upgrade, which restarts nothing.
 fn probe(session: &mut Session<'_>, ready: &[Ready]) -> Probes {
-    let mut probes = Probes { broken: BTreeMap::new(), daemon: Daemon::Lives };
+    let mut probes = Probes { broken: BTreeMap::new(), daemon: Fate::Lives };
     // One limit for all: a shim that hangs must not make the whole run outlive its Job.
     let deadline = session.context.patient(session.context.limits.verify);
     let pid = session.pid();
     for operation in ready {
         let Kind::Install { handler, build, .. } = &operation.kind else { continue };
         let result = match probes.daemon {
-            Daemon::Lives => {
+            Fate::Lives => {
                 verify::probe(session.cri.as_ref(), handler.as_str(), session.base.systemd_cgroup(), &deadline)
             }
-            Daemon::Ended => Err(untried()),
+            Fate::Silent | Fate::Ended => Err(untried()),
         };
         let Err(failure) = result else { continue };
         tracing::error!(%failure, shim = %operation.shim, "the throw-away sandbox failed");
         probes.broken.insert(operation.shim.clone(), failure);
-        if probes.daemon == Daemon::Lives && !session.is_alive(pid) {
-            probes.daemon = Daemon::Ended;
-            session.condemn(&operation.shim, build);
+        if probes.daemon == Fate::Lives {
+            probes.daemon = verify::fate(session.context, &session.daemon, session.cri.as_ref(), pid);
+            if probes.daemon == Fate::Ended {
+                session.condemn(&operation.shim, build);
+            }
         }
     }
     probes
 }
 
 fn untried() -> Failure {
-    Failure::new(Step::Verify, Reason::SandboxFailed, "another shim of this task made containerd end; not tried yet")
+    let message = "another shim of this task made containerd end or hang; not tried yet";
+    Failure::new(Step::Verify, Reason::SandboxFailed, message)
 }
 
 /// Takes the operations in `broken` out again, see the module.
@@ -145,18 +145,21 @@ fn take_out(
         results.outcomes.insert(operation.shim.clone(), Outcome::Failed(failure));
     }
     let good: Vec<_> = ready.iter().filter(|operation| !broken.contains_key(&operation.shim)).cloned().collect();
-    let restarted = results.restarted || probes.daemon == Daemon::Ended;
-    let progress = if restarted { Progress::Restarted } else { Progress::Written };
-    match reduce(session, &good, full, probes.daemon) {
-        Ok(Restart::Due) => results.restarted = true,
-        Ok(Restart::NotDue) => {}
-        Err(failure) => return Err(failed(session, Stopped { failure, progress }, results)),
-    }
-    Ok(())
+    reduce(session, &good, full, probes.daemon, results).map_err(|failure| {
+        let restarted = results.restarted || probes.daemon == Fate::Ended;
+        let progress = if restarted { Progress::Restarted } else { Progress::Written };
+        failed(session, Stopped { failure, progress }, results)
+    })
 }
 
 /// From the full edit to that of the good operations alone.
-fn reduce(session: &mut Session<'_>, good: &[Ready], full: &Plan, daemon: Daemon) -> Result<Restart, Failure> {
+fn reduce(
+    session: &mut Session<'_>,
+    good: &[Ready],
+    full: &Plan,
+    daemon: Fate,
+    results: &mut Results,
+) -> Result<(), Failure> {
     session.deadline = session.context.patient(session.context.limits.prepare);
     // A plan is made for the files as they were at the start.
     session.put_back()?;
@@ -164,22 +167,23 @@ fn reduce(session: &mut Session<'_>, good: &[Ready], full: &Plan, daemon: Daemon
     session.write(&plan)?;
     // A table that stays, and is loaded in another form.
     let as_loaded = plan.runtimes.iter().all(|(handler, runtime)| full.runtimes.get(handler) == Some(runtime));
-    if as_loaded && daemon == Daemon::Lives {
-        return Ok(Restart::NotDue);
+    if as_loaded && daemon == Fate::Lives {
+        return Ok(());
     }
-    session.restart_for(&plan)?;
-    Ok(Restart::Due)
+    discover::check_restart(session.context, session.daemon.layout)?;
+    results.restarted = true;
+    session.restart_for(&plan)
 }
 
 fn finish(session: &mut Session<'_>, ready: &[Ready], disrupted: u32, results: &mut Results) -> Result<(), Failure> {
-    for operation in ready {
-        if results.outcomes.contains_key(&operation.shim) {
-            continue;
-        }
+    let good: Vec<_> = ready.iter().filter(|operation| !results.outcomes.contains_key(&operation.shim)).collect();
+    for operation in &good {
         record(session, operation);
-        results.outcomes.insert(operation.shim.clone(), Outcome::Done { disrupted });
     }
-    session.save()
+    // What the node does not remember, its next run undoes: that is not done.
+    session.save()?;
+    results.outcomes.extend(good.iter().map(|operation| (operation.shim.clone(), Outcome::Done { disrupted })));
+    Ok(())
 }
 
 fn record(session: &mut Session<'_>, operation: &Ready) {

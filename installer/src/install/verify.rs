@@ -40,9 +40,9 @@ pub fn wait(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, expected: &Ex
     let deadline = context.patient(context.limits.verify);
     let mut last = not_ready("CRI was not asked");
     // One and the same process all the time: one that ends and is started again answers in between.
-    let pid = pid(context, daemon)?;
+    let mut first = None;
     let mut well_since = None;
-    let verdict = deadline.poll(|| match look(context, daemon, cri, expected, pid) {
+    let verdict = deadline.poll(|| match look(context, daemon, cri, expected, &mut first) {
         Look::Well => {
             let since = *well_since.get_or_insert_with(Instant::now);
             (since.elapsed() >= context.limits.stable).then_some(Ok(()))
@@ -69,10 +69,10 @@ fn pid(context: &Context<'_>, daemon: &Daemon) -> Result<Option<u32>, Failure> {
     context.machine.main_pid(daemon.layout.unit()).map_err(not_ready)
 }
 
-fn look(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, expected: &Expected, first: Option<u32>) -> Look {
+fn look(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, expected: &Expected, first: &mut Option<u32>) -> Look {
     match pid(context, daemon) {
-        Ok(pid) if pid.is_none() || pid != first => return Look::Never(not_ready("containerd ended after its start")),
-        Ok(_) => {}
+        Ok(Some(pid)) if *first.get_or_insert(pid) == pid => {}
+        Ok(_) => return Look::Never(not_ready("containerd ended after its start")),
         Err(failure) => return Look::NotYet(failure),
     }
     let status = match cri.version().and_then(|_| cri.status()) {
@@ -99,6 +99,33 @@ fn handlers(status: &Status, expected: &Expected) -> Result<(), Failure> {
         Some(handler) => failure(Reason::Internal, format!("containerd still serves the handler {handler}")),
         None => Ok(()),
     }
+}
+
+/// What became of containerd under a throw-away sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It answers.
+    Lives,
+    /// It runs, as far as systemd tells, and has not answered for as long as after a restart.
+    Silent,
+    /// It may have been started again by systemd, with the handler that it ended of.
+    Ended,
+}
+
+/// What became of the daemon whose process was `before`. Only systemd knows of an end: an answer that does not come is
+/// none.
+pub fn fate(context: &Context<'_>, daemon: &Daemon, cri: &dyn Cri, before: Option<u32>) -> Fate {
+    let deadline = context.patient(context.limits.verify);
+    let fate = deadline.poll(|| {
+        // Asked before systemd is: if a new process answers, systemd knows of it by then.
+        let answers = cri.version().is_ok();
+        match (before, pid(context, daemon)) {
+            (_, Ok(None)) => Some(Fate::Ended),
+            (Some(before), Ok(Some(now))) if before != now => Some(Fate::Ended),
+            _ => answers.then_some(Fate::Lives),
+        }
+    });
+    fate.unwrap_or(Fate::Silent)
 }
 
 /// Which pods run, to tell afterwards which do not any more.

@@ -151,6 +151,23 @@ fn an_upgrade_that_was_killed_is_completed_or_leaves_the_old_build() {
 }
 
 #[test]
+fn a_reinstall_without_the_state_leaves_the_build_that_serves() {
+    for (version, config) in NODES {
+        let start = || {
+            let node = Node::new(version, config);
+            run(&node, &task([add("a", "one")]));
+            node.host.remove("/opt/shim/state.json").unwrap();
+            node
+        };
+        let (broken, then) = (task([add("a", BROKEN)]), task([add("b", GOOD)]));
+        at_every_moment_of(start, &broken, &then, Blow::Process, |node, _, place| {
+            let program = node.host.read("/opt/shim/a/current/containerd-shim-a-v1").unwrap().unwrap();
+            assert!(program.ends_with("one") && node.serves("a-h"), "{place}: {program}");
+        });
+    }
+}
+
+#[test]
 fn a_task_in_which_one_shim_fails_can_be_killed_too() {
     let mixed = task([add("bad", BROKEN), add("good", GOOD)]);
     at_every_moment(None, &mixed, &mixed, |node, straight, place| {

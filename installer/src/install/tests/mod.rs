@@ -4,3 +4,4 @@ mod flow;
 mod kill;
 mod node;
 mod recipe;
+mod trouble;

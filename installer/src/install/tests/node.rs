@@ -14,7 +14,7 @@ use shim_core::containerd::{effective::Effective, runtime::Runtime};
 use super::super::context::{Context, Limits};
 use crate::{
     cri::{Container, Cri, CriError, Life, Origin, Readiness, Sandbox, Status},
-    deadline::{Deadline, Interrupt},
+    deadline::{Deadline, Ended, Interrupt},
     host::Host,
     machine::Machine,
     process::{Output, RunError},
@@ -30,10 +30,23 @@ pub(super) enum WithOurs {
     #[default]
     Works,
     Dies,
+    DiesOnAFullDisk,
     NotReady,
     LosesOthers,
     IgnoresOurs,
     SystemdRefuses,
+}
+
+/// Who does not answer any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Silent {
+    #[default]
+    Nobody,
+    Bus,
+    /// To the first question after the next restart.
+    BusOnce,
+    /// Until the daemon is restarted.
+    Cri,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +64,10 @@ pub(super) struct Inner {
     pub(super) fragile: BTreeSet<String>,
     pub(super) probes: Vec<String>,
     pub(super) units: BTreeSet<&'static str>,
+    pub(super) kill_mode: &'static str,
+    pub(super) silent: Silent,
+    /// A program with this argument takes too long.
+    pub(super) slow_at: Option<&'static str>,
     /// Somebody ends the installer while it starts this program.
     pub(super) interrupt_at: Option<(&'static str, Interrupt)>,
 }
@@ -77,7 +94,7 @@ impl Node {
         if let Some(config) = config {
             host.write(CONFIG, config.as_bytes()).unwrap();
         }
-        let inner = Inner { version, units: BTreeSet::from([UNIT]), ..Inner::default() };
+        let inner = Inner { version, units: BTreeSet::from([UNIT]), kill_mode: "process", ..Inner::default() };
         let node = Self { _directory: directory, host, inner: Rc::new(RefCell::new(inner)) };
         node.start();
         node.add_pod("system", "runc");
@@ -148,6 +165,9 @@ impl Node {
         let mut inner = self.inner.borrow_mut();
         let before = std::mem::take(&mut inner.loaded);
         inner.pid += 1;
+        if inner.silent == Silent::Cri {
+            inner.silent = Silent::Nobody;
+        }
         let process = format!("/proc/{}", 100 + inner.pid);
         fs::create_dir_all(self.host.path(&process)).unwrap();
         symlink("/usr/bin/containerd", self.host.path(&format!("{process}/exe"))).unwrap();
@@ -155,7 +175,7 @@ impl Node {
         let mut loaded = loaded.unwrap_or_default();
         let ours = loaded.values().any(|runtime| runtime.runtime_type.starts_with("/opt/shim"));
         let effect = if ours { inner.with_ours } else { WithOurs::Works };
-        inner.running = effect != WithOurs::Dies && !loaded.is_empty();
+        inner.running = !matches!(effect, WithOurs::Dies | WithOurs::DiesOnAFullDisk) && !loaded.is_empty();
         inner.readiness_lost = effect == WithOurs::NotReady;
         match effect {
             WithOurs::LosesOthers => loaded.retain(|_, runtime| runtime.runtime_type.starts_with("/opt/shim")),
@@ -163,6 +183,16 @@ impl Node {
             _ => {}
         }
         inner.loaded = loaded;
+    }
+
+    fn ask_bus(&self) -> Result<(), SystemdError> {
+        let mut inner = self.inner.borrow_mut();
+        if inner.silent == Silent::BusOnce && inner.restarts > 0 {
+            inner.silent = Silent::Nobody;
+        } else if inner.silent != Silent::Bus {
+            return Ok(());
+        }
+        Err(SystemdError::Unreachable("no answer in 10 s".to_owned()))
     }
 
     fn effective(&self, root: &str) -> Result<String, String> {
@@ -192,15 +222,24 @@ fn loaded(effective: &str) -> BTreeMap<String, Runtime> {
 
 impl Machine for Node {
     fn main_pid(&self, unit: &str) -> Result<Option<u32>, SystemdError> {
+        self.ask_bus()?;
         let inner = self.inner.borrow();
         Ok((inner.units.contains(unit) && (unit != UNIT || inner.running)).then_some(100 + inner.pid))
     }
 
+    fn kill_mode(&self, unit: &str) -> Result<Option<String>, SystemdError> {
+        assert_eq!(unit, UNIT);
+        self.ask_bus().map(|()| Some(self.inner.borrow().kill_mode.to_owned()))
+    }
+
     fn restart(&self, unit: &str, _: &Deadline) -> Result<(), SystemdError> {
         assert_eq!(unit, UNIT);
+        self.ask_bus()?;
         self.host.faults.step();
-        if self.inner.borrow().with_ours == WithOurs::SystemdRefuses {
-            return Err(SystemdError::Refused("start request repeated too quickly".to_owned()));
+        match self.inner.borrow().with_ours {
+            WithOurs::SystemdRefuses => return Err(SystemdError::Refused("it does not like it".to_owned())),
+            WithOurs::DiesOnAFullDisk => self.host.faults.fill_disk(true),
+            _ => {}
         }
         self.start();
         let mut inner = self.inner.borrow_mut();
@@ -223,6 +262,9 @@ impl Machine for Node {
             interrupt.flag().store(true, std::sync::atomic::Ordering::Relaxed);
         }
         deadline.check().map_err(|why| RunError::Killed { program: name(), why })?;
+        if self.inner.borrow().slow_at.is_some_and(|at| args.contains(&at)) {
+            return Err(RunError::Killed { program: name(), why: Ended::TooLong(deadline.left()) });
+        }
         match self.program(program, args) {
             Ok(stdout) => Ok(Output { stdout, stderr: String::new() }),
             Err(last_line) => Err(RunError::Failed { program: name(), how: "ended with code 1".to_owned(), last_line }),
@@ -243,10 +285,10 @@ struct PlayedCri {
 impl Cri for PlayedCri {
     fn version(&self) -> Result<String, CriError> {
         let inner = self.inner.borrow();
-        if inner.running {
-            Ok(inner.version.to_owned())
-        } else {
-            Err(CriError::Unreachable("connection refused".to_owned()))
+        match (inner.running, inner.silent) {
+            (false, _) => Err(CriError::Unreachable("connection refused".to_owned())),
+            (true, Silent::Cri) => Err(CriError::Unreachable("no answer in 10 s".to_owned())),
+            (true, _) => Ok(inner.version.to_owned()),
         }
     }
 
@@ -285,9 +327,17 @@ impl Cri for PlayedCri {
             self.inner.borrow_mut().running = false;
             return Err(CriError::Unreachable("transport error".to_owned()));
         }
+        if program.contains("hangs containerd") {
+            self.inner.borrow_mut().silent = Silent::Cri;
+            return Err(CriError::Unreachable("no answer to RunPodSandbox in 30 s".to_owned()));
+        }
+        if program.contains("while the bus is silent") {
+            self.inner.borrow_mut().silent = Silent::Bus;
+        }
         if program.contains("fails in a sandbox") {
             return Err(refused("the shim ended at once"));
         }
+        self.host.faults.fill_disk(program.contains("fills the disk"));
         self.inner.borrow_mut().probes.push(handler.to_owned());
         Ok("probe".to_owned())
     }

@@ -84,6 +84,9 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
 pub(super) const GOOD: &str = "works";
 pub(super) const BROKEN: &str = "fails in a sandbox";
 pub(super) const DEADLY: &str = "ends containerd";
+pub(super) const HANGS: &str = "hangs containerd";
+pub(super) const BROKEN_IN_SILENCE: &str = "fails in a sandbox while the bus is silent";
+pub(super) const FILLS_THE_DISK: &str = "fills the disk";
 pub(super) const DOES_NOT_RUN: &str = "does not run";
 
 /// A task for the played machine.
