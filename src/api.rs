@@ -152,7 +152,7 @@ pub struct PlatformArtifact {
 pub struct RuntimeClassSpec {
     /// Name that pods ask for in runtimeClassName.
     #[schemars(length(max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')")
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("runtimeClass.name must be a DNS subdomain"))]
     #[x_kube(validation = Rule::new("self == oldSelf")
         .message("runtimeClass.name is immutable: uninstall the Shim and install it with the other name"))]
@@ -192,14 +192,14 @@ pub struct RolloutStrategy {
     /// Nodes that must succeed with a revision before the rest start: a number, or a percentage of the selected, not
     /// skipped nodes, rounded up. More than there are: all. 0: none. Default 1.
     #[schemars(schema_with = "int_or_percent")]
-    #[x_kube(validation = Rule::new("string(self).matches('^(0|[1-9][0-9]*|(0|[1-9][0-9]?|100)%)$')")
+    #[x_kube(validation = Rule::new("string(self).matches('^(0|[1-9][0-9]{0,8}|(0|[1-9][0-9]?|100)%)$')")
         .message("canary must be a number or a percentage from 0% to 100%"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<IntOrString>,
     /// No untouched node starts once that many have failed: a number, or a percentage of the selected, not skipped
     /// nodes, rounded up. 100%: nothing stops it. Default 1.
     #[schemars(schema_with = "int_or_percent")]
-    #[x_kube(validation = Rule::new("string(self).matches('^([1-9][0-9]*|([1-9][0-9]?|100)%)$')")
+    #[x_kube(validation = Rule::new("string(self).matches('^([1-9][0-9]{0,8}|([1-9][0-9]?|100)%)$')")
         .message("maxFailures must be a number of at least 1 or a percentage from 1% to 100%"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<IntOrString>,
@@ -214,7 +214,7 @@ pub struct RolloutStrategy {
 pub struct Rolling {
     /// Nodes in progress at the same time: a number, or a percentage of the selected, not skipped nodes, rounded up. Default 10%.
     #[schemars(schema_with = "int_or_percent")]
-    #[x_kube(validation = Rule::new("string(self).matches('^([1-9][0-9]*|([1-9][0-9]?|100)%)$')")
+    #[x_kube(validation = Rule::new("string(self).matches('^([1-9][0-9]{0,8}|([1-9][0-9]?|100)%)$')")
         .message("maxUpdate must be a number of at least 1 or a percentage from 1% to 100%"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_update: Option<IntOrString>,
@@ -237,7 +237,7 @@ pub struct ShimStatus {
     /// The revision that is rolled out, or has been.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<RevisionStatus>,
-    /// Nodes that are selected.
+    /// Nodes that are selected, or have been and are not cleaned up yet.
     #[schemars(with = "i32")]
     #[serde(default)]
     pub nodes: u32,
@@ -253,10 +253,14 @@ pub struct ShimStatus {
     #[schemars(with = "i32")]
     #[serde(default)]
     pub nodes_updating: u32,
-    /// Nodes whose last Job failed.
+    /// Nodes that count as failed, also while they are tried again.
     #[schemars(with = "i32")]
     #[serde(default)]
     pub nodes_failed: u32,
+    /// Nodes that should serve the handler, can be served, and do not.
+    #[schemars(with = "i32")]
+    #[serde(default)]
+    pub nodes_unavailable: u32,
     /// Selected nodes that can't be served; see the problems.
     #[schemars(with = "i32")]
     #[serde(default)]
@@ -286,7 +290,7 @@ pub struct RevisionStatus {
 pub struct Problem {
     /// The Node.
     pub node: String,
-    /// Failed, Retrying, Updating, Unknown, Waiting or Skipped.
+    /// Failed, Retrying, Updating, Removing, Unknown, Waiting or Skipped.
     pub state: String,
     /// Step of the installer that ended it, where one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,13 +22,14 @@ use crate::{
     limits,
     names::{MANAGED_BY_LABEL, MANAGER, NodeName, RESULT_ANNOTATION, START_ANNOTATION, TASK_ANNOTATION, hex},
     report::{self, Failure, Outcome, Reason, Report, Step},
-    task::{self, HOST_ROOT, Op, POD_UID_ENV, TASK_ENV, Task, WORK_DIR},
+    task::{self, HOST_ROOT, POD_UID_ENV, TASK_ENV, Task, WORK_DIR},
     world::{JobView, Phase},
 };
 use sha2::{Digest as _, Sha256};
 
-/// Label that the Job controller puts on Pods.
-pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+/// Label that the Job controller puts on Pods: the uid of their Job. Its name would not do: the Job that repairs a node is
+/// called as the one that installed, whose Pod may still be there.
+pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// The container that touches the node and reports.
 pub const INSTALL_CONTAINER: &str = "install";
 /// The init container that downloads.
@@ -84,8 +85,8 @@ pub fn job_name(task: &Task) -> String {
     format!("shim-{}-{}", node.trim_end_matches('-'), &hex(&hash.finalize())[..12])
 }
 
-/// The Job for a task. `tolerations` are those of its Shims.
-pub fn job_for(task: &Task, tolerations: &[Toleration], settings: &Settings) -> Result<Job, serde_json::Error> {
+/// The Job for a task.
+pub fn job_for(task: &Task, settings: &Settings) -> Result<Job, serde_json::Error> {
     let text = serde_json::to_string(task)?;
     let labels = BTreeMap::from([(MANAGED_BY_LABEL.to_owned(), MANAGER.to_owned())]);
     Ok(Job {
@@ -104,7 +105,7 @@ pub fn job_for(task: &Task, tolerations: &[Toleration], settings: &Settings) -> 
             pod_replacement_policy: Some("Failed".to_owned()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
-                spec: Some(pod_spec(task, &text, tolerations, settings)),
+                spec: Some(pod_spec(task, &text, settings)),
             },
             ..JobSpec::default()
         }),
@@ -112,7 +113,7 @@ pub fn job_for(task: &Task, tolerations: &[Toleration], settings: &Settings) -> 
     })
 }
 
-fn pod_spec(task: &Task, text: &str, tolerations: &[Toleration], settings: &Settings) -> PodSpec {
+fn pod_spec(task: &Task, text: &str, settings: &Settings) -> PodSpec {
     let secret = |name: &String| LocalObjectReference { name: name.clone() };
     PodSpec {
         node_name: Some(task.node.to_string()),
@@ -121,7 +122,7 @@ fn pod_spec(task: &Task, text: &str, tolerations: &[Toleration], settings: &Sett
         enable_service_links: Some(false),
         priority_class_name: Some("system-node-critical".to_owned()),
         termination_grace_period_seconds: Some(limits::TERMINATION_GRACE_SECONDS),
-        tolerations: Some(pod_tolerations(task, tolerations)),
+        tolerations: Some(vec![every_taint()]),
         image_pull_secrets: (!settings.pull_secrets.is_empty())
             .then(|| settings.pull_secrets.iter().map(secret).collect()),
         security_context: Some(PodSecurityContext {
@@ -142,28 +143,10 @@ fn pod_spec(task: &Task, text: &str, tolerations: &[Toleration], settings: &Sett
     }
 }
 
-/// Everything under node.kubernetes.io is tolerated: the restart itself takes the node NotReady for a moment, and the
-/// taint manager would evict the installer in the middle. A Job that only removes tolerates every taint.
-fn pod_tolerations(task: &Task, of_shims: &[Toleration]) -> Vec<Toleration> {
-    let exists = |key: Option<&str>| Toleration {
-        key: key.map(str::to_owned),
-        operator: Some("Exists".to_owned()),
-        ..Toleration::default()
-    };
-    if task.ops.values().all(|op| *op == Op::Remove) {
-        return vec![exists(None)];
-    }
-    let conditions = [
-        "not-ready",
-        "unreachable",
-        "unschedulable",
-        "disk-pressure",
-        "memory-pressure",
-        "pid-pressure",
-        "network-unavailable",
-    ];
-    let own = conditions.iter().map(|name| exists(Some(&format!("node.kubernetes.io/{name}"))));
-    own.chain(of_shims.iter().cloned()).collect()
+/// Which nodes are served the planner has decided; a taint that comes later, even that of the restart itself, which takes
+/// the node NotReady for a moment, must not evict the installer in the middle.
+fn every_taint() -> Toleration {
+    Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }
 }
 
 fn container(name: &str, text: &str, settings: &Settings) -> Container {
@@ -248,7 +231,7 @@ impl JobView {
             return None;
         }
         let (name, uid) = (job.name_any(), job.uid()?);
-        let pod = pods.iter().find(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&name));
+        let pod = pods.iter().find(|pod| pod.labels().get(JOB_UID_LABEL) == Some(&uid));
         let phase = phase(job, &task, pod);
         let start = start(job, &phase, pod, refusals.get(&uid).map(String::as_str));
         let created = job.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
@@ -279,6 +262,8 @@ fn start(job: &Job, phase: &Phase, pod: Option<&Pod>, refusal: Option<&str>) -> 
     }
     let why = match pod {
         Some(pod) => hindrance(pod),
+        // It has no Pod, and its deadline does not run.
+        None if is_suspended(job) => Some(not_started("the Job is suspended")),
         None => refusal.map(not_started),
     };
     match (note(job), why) {
@@ -287,6 +272,10 @@ fn start(job: &Job, phase: &Phase, pod: Option<&Pod>, refusal: Option<&str>) -> 
         (None, None) if pod.is_some_and(has_begun) => Start::Begun,
         (None, None) => Start::Waiting,
     }
+}
+
+fn is_suspended(job: &Job) -> bool {
+    job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true))
 }
 
 /// What was written down while the Pod did not start.
@@ -375,13 +364,13 @@ fn terminated(pod: &Pod, container: &str) -> Option<String> {
 /// Nodes where something of ours runs that no Job in `read` explains: a Pod whose Job was deleted under it, a Job
 /// whose task is newer than we are.
 pub fn occupied(jobs: &[Job], pods: &[Pod], read: &[JobView]) -> BTreeSet<NodeName> {
-    let known: BTreeSet<_> = read.iter().map(|job| job.name.as_str()).collect();
-    let unread = jobs.iter().filter(|job| !known.contains(job.name_any().as_str()));
+    let known: BTreeSet<_> = read.iter().map(|job| job.uid.as_str()).collect();
+    let unread = jobs.iter().filter(|job| !job.metadata.uid.as_deref().is_some_and(|uid| known.contains(uid)));
     let of_jobs = unread.filter_map(|job| job.spec.as_ref()?.template.spec.as_ref()?.node_name.clone());
     let stray = pods
         .iter()
         .filter(|pod| !pod_ended(pod))
-        .filter(|pod| !pod.labels().get(JOB_NAME_LABEL).is_some_and(|name| known.contains(name.as_str())));
+        .filter(|pod| !pod.labels().get(JOB_UID_LABEL).is_some_and(|uid| known.contains(uid.as_str())));
     let of_pods = stray.filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
     of_jobs.chain(of_pods).filter_map(|name| name.parse().ok()).collect()
 }
@@ -404,9 +393,39 @@ mod tests {
             "metadata": {"name": "j", "uid": "j", "annotations": {TASK_ANNOTATION: task.to_string()}},
             "status": {"conditions": [{"type": condition, "status": "True"}]},
         });
-        let pod = json!({"metadata": {"labels": {JOB_NAME_LABEL: "j"}}, "status": {"phase": pod}});
+        let pod = json!({"metadata": {"labels": {JOB_UID_LABEL: "j"}}, "status": {"phase": pod}});
         let pods = [serde_json::from_value(pod).unwrap()];
         JobView::read(&serde_json::from_value(job).unwrap(), &pods, &BTreeMap::new()).unwrap().phase
+    }
+
+    fn job(uid: &str, suspend: bool) -> Job {
+        let task = json!({"format": 1, "node": "n", "nodeUid": "u", "machineId": "m", "serial": 1, "ops": {}});
+        let job = json!({
+            "metadata": {"name": "j", "uid": uid, "annotations": {TASK_ANNOTATION: task.to_string()}},
+            "spec": {"suspend": suspend, "template": {}},
+        });
+        serde_json::from_value(job).unwrap()
+    }
+
+    #[test]
+    fn a_pod_of_an_earlier_job_of_the_same_name_is_a_stray() {
+        let old = json!({
+            "metadata": {"labels": {JOB_UID_LABEL: "old", "batch.kubernetes.io/job-name": "j"}},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"containerStatuses": [{"name": INSTALL_CONTAINER, "state": {"running": {}}, "image": "",
+                "imageID": "", "ready": true, "restartCount": 0}]},
+        });
+        let (job, pods) = (job("new", false), [serde_json::from_value(old).unwrap()]);
+        let view = JobView::read(&job, &pods, &BTreeMap::new()).unwrap();
+        assert_eq!(view.start, Start::Waiting);
+        assert_eq!(occupied(&[job], &pods, &[view]), BTreeSet::from(["n".parse().unwrap()]));
+    }
+
+    #[test]
+    fn a_suspended_job_does_not_start_and_says_so() {
+        let view = JobView::read(&job("j", true), &[], &BTreeMap::new()).unwrap();
+        let Start::Hindered { why, noted: false } = view.start else { panic!("{:?}", view.start) };
+        assert_eq!((why.reason, why.message.as_str()), (Reason::PodNotStarted, "the Job is suspended"));
     }
 
     #[test]

@@ -109,7 +109,7 @@ name_type!(
 name_type!(
     /// Name of a Node.
     NodeName(CompactString), "Node name", "a DNS subdomain of at most 253 characters is needed",
-    |t| t.len() <= 253 && t.split('.').all(is_dns_label)
+    is_dns_subdomain
 );
 name_type!(
     /// SHA-256 of an artifact: 64 lower-case hex digits.
@@ -158,6 +158,11 @@ pub fn hex(bytes: &[u8]) -> String {
         }
         text
     })
+}
+
+/// As Kubernetes names most objects.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
 fn is_dns_label(text: &str) -> bool {

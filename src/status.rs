@@ -162,10 +162,22 @@ impl Situation<'_> {
         }
     }
 
-    /// Whether people should hear of it.
-    fn is_problem(&self) -> bool {
+    /// Whether the node counts as failed: also while it is tried again.
+    fn has_failed(&self, side: &Side<'_>) -> bool {
         match self {
-            Self::Running(job, _) => job.phase == Phase::Stuck || matches!(job.start, Start::Hindered { .. }),
+            Self::Running(job, _) => job.task.tries.get(&side.shim.name).is_some_and(|tries| tries.counted),
+            Self::Told(word) => word.weight == Weight::Failed,
+            _ => false,
+        }
+    }
+
+    /// Whether people should hear of it.
+    fn is_problem(&self, side: &Side<'_>) -> bool {
+        match self {
+            Self::Running(job, _) => {
+                let hindered = matches!(job.start, Start::Hindered { .. });
+                hindered || job.phase == Phase::Stuck || self.has_failed(side)
+            }
             Self::Skipped(_) | Self::Told(_) | Self::Silent | Self::Denied(_) => true,
             Self::Kept | Self::Held | Self::Leaving | Self::Waiting => false,
         }
@@ -333,6 +345,8 @@ struct Census {
     ready: usize,
     updated: usize,
     updating: usize,
+    failed: usize,
+    unavailable: usize,
     disrupted: u32,
     worst: Vec<NodeRow>,
 }
@@ -350,7 +364,9 @@ impl Census {
             *census.states.entry(situation.state()).or_default() += 1;
             census.updating +=
                 usize::from(matches!(situation, Situation::Running(..)) && situation.state() != NodeState::Unknown);
-            if situation.is_problem() {
+            census.failed += usize::from(situation.has_failed(side));
+            census.unavailable += usize::from(is_unavailable(side, node, pair.stand));
+            if situation.is_problem(side) {
                 problems.push((situation.state(), node, situation));
             }
         }
@@ -381,6 +397,12 @@ impl Census {
     }
 }
 
+/// Whether pods of the Shim can't run on a node where they should; one that serves an older build can run them.
+fn is_unavailable(side: &Side<'_>, node: &NodeView, stand: Stand<'_>) -> bool {
+    let Stand::Wanted(artifact) = stand else { return false };
+    served(&side.shim.name, node).is_none_or(|ready| ready.build == artifact.build)
+}
+
 /// What the status of a Shim should be.
 pub fn summarize(board: &Board<'_>, side: &Side<'_>) -> Summary {
     let shim = side.shim;
@@ -400,7 +422,8 @@ pub fn summarize(board: &Board<'_>, side: &Side<'_>) -> Summary {
         nodes_ready: number(census.ready),
         nodes_updated: number(census.updated),
         nodes_updating: number(census.updating),
-        nodes_failed: number(census.count(&[NodeState::Failed])),
+        nodes_failed: number(census.failed),
+        nodes_unavailable: number(census.unavailable),
         nodes_skipped: number(census.count(&[NodeState::Skipped])),
         pods_disrupted: census.disrupted,
         problems: census.worst.iter().map(problem).collect(),
@@ -473,7 +496,7 @@ fn sentence(row: &NodeRow) -> String {
 fn of_census(side: &Side<'_>, census: &Census) -> Verdict {
     let moving = census.count(&[NodeState::Updating, NodeState::Removing, NodeState::Retrying]);
     let waiting = census.count(&[NodeState::Waiting]);
-    let failed = census.count(&[NodeState::Failed]);
+    let failed = census.failed;
     let reachable = census.nodes - census.count(&[NodeState::Skipped, NodeState::Unknown]);
     let paused = side.is_paused();
     if failed > 0 || side.is_stopped() {

@@ -5,7 +5,7 @@ use futures::{StreamExt, stream};
 use json_patch::{
     AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf,
 };
-use k8s_openapi::api::{apps::v1::ControllerRevision, batch::v1::Job, core::v1::Toleration, node::v1::RuntimeClass};
+use k8s_openapi::api::{apps::v1::ControllerRevision, batch::v1::Job, node::v1::RuntimeClass};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
@@ -259,7 +259,7 @@ impl Actor {
         if !pass.confirmed.contains(&task.node) {
             self.confirm(world, task).await?;
         }
-        let job = job_for(task, &tolerations(world, task), &self.settings)?;
+        let job = job_for(task, &self.settings)?;
         match self.jobs.create(&PostParams::default(), &job).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => self.is_the_same(&job).await,
             other => other.map(drop).map_err(ActError::from),
@@ -315,11 +315,6 @@ fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), ActError> {
 
 fn with_uid(uid: Option<String>) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions { uid, resource_version: None })
-}
-
-fn tolerations(world: &World, task: &Task) -> Vec<Toleration> {
-    let shims = world.shims.iter().filter(|shim| task.ops.contains_key(&shim.name));
-    shims.filter_map(|shim| shim.spec.as_ref().ok()).flat_map(|spec| spec.tolerations.clone()).collect()
 }
 
 /// Refused by the API server (422) unless the Node is the planned one and its annotation as the planner saw it.

@@ -22,18 +22,18 @@ use crate::metrics::Metrics;
 /// What the probes ask about.
 pub(crate) struct Health {
     pub(crate) metrics: Arc<Metrics>,
-    synced: AtomicBool,
+    ready: AtomicBool,
     alive: Mutex<Instant>,
 }
 
 impl Health {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, synced: AtomicBool::new(false), alive: Mutex::new(Instant::now()) }
+        Self { metrics, ready: AtomicBool::new(false), alive: Mutex::new(Instant::now()) }
     }
 
-    /// The caches are full.
-    pub(crate) fn set_synced(&self) {
-        self.synced.store(true, Ordering::Relaxed);
+    /// The cluster can be read.
+    pub(crate) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Relaxed);
     }
 
     /// The loop goes round.
@@ -64,7 +64,7 @@ async fn healthz(State(health): State<Arc<Health>>) -> impl IntoResponse {
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> impl IntoResponse {
-    answer(health.synced.load(Ordering::Relaxed), "the caches are not full yet")
+    answer(health.ready.load(Ordering::Relaxed), "the cluster could not be read yet")
 }
 
 fn answer(good: bool, bad: &'static str) -> (StatusCode, &'static str) {

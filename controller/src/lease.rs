@@ -99,14 +99,16 @@ impl Keeper {
 
     async fn try_take(&self, seen: &mut Option<Seen>) -> Result<Option<(Lease, Taken)>, kube::Error> {
         let Some(lease) = limited(self.api.get_opt(CONTROLLER)).await? else {
+            // Who deleted it has not told the holder, which goes on until its next renewal.
+            let taken = if seen.is_some() { Taken::Expired } else { Taken::Free };
             let lease = self.record(None);
-            return self.write(self.api.create(&PostParams::default(), &lease)).await.map(|l| Some((l, Taken::Free)));
+            return self.write(self.api.create(&PostParams::default(), &lease)).await.map(|l| Some((l, taken)));
         };
         if seen.as_ref().is_none_or(|seen| seen.lease.metadata.resource_version != lease.metadata.resource_version) {
             *seen = Some(Seen { lease: lease.clone(), at: Instant::now() });
         }
         let age = seen.as_ref().map_or(Duration::ZERO, |seen| seen.at.elapsed());
-        let Verdict::Take(taken) = judge(&lease, age) else { return Ok(None) };
+        let Verdict::Take(taken) = judge(&lease, age, &self.identity) else { return Ok(None) };
         let next = self.record(Some(&lease));
         self.write(self.api.replace(CONTROLLER, &PostParams::default(), &next)).await.map(|l| Some((l, taken)))
     }
@@ -148,12 +150,24 @@ impl Keeper {
             match self.renew(&lease).await {
                 Ok(renewed) => lease = renewed,
                 Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
-                    bail!("the Lease was lost: {}", status.message);
+                    lease = self.look_again(lease, &status.message).await?;
                 }
                 Err(error) => tracing::warn!("the Lease can't be renewed: {error}"),
             }
             if Instant::now() >= *self.until.borrow() {
                 bail!("the Lease was lost: it could not be renewed for {LEASE_SECONDS} s");
+            }
+        }
+    }
+
+    /// A renewal whose answer got lost makes the next one a conflict: what it wrote is ours. Errors: it is not.
+    async fn look_again(&self, lease: Lease, why: &str) -> anyhow::Result<Lease> {
+        match limited(self.api.get_opt(CONTROLLER)).await {
+            Ok(Some(found)) if holder(&found) == self.identity => Ok(found),
+            Ok(_) => bail!("the Lease was lost: {why}"),
+            Err(error) => {
+                tracing::warn!("the Lease can't be asked for: {error}");
+                Ok(lease)
             }
         }
     }
@@ -200,13 +214,19 @@ fn term(lease: &Lease) -> Duration {
     Duration::from_secs(seconds.unsigned_abs().into())
 }
 
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
 /// `age`: how long the record has been seen unchanged.
-fn judge(lease: &Lease, age: Duration) -> Verdict {
-    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
-    if holder.unwrap_or_default().is_empty() {
-        return Verdict::Take(Taken::Free);
+fn judge(lease: &Lease, age: Duration, identity: &str) -> Verdict {
+    match holder(lease) {
+        "" => Verdict::Take(Taken::Free),
+        // It was taken by a request whose answer got lost, from whom is not known any more.
+        holder if holder == identity => Verdict::Take(Taken::Expired),
+        _ if age > term(lease) => Verdict::Take(Taken::Expired),
+        _ => Verdict::Wait,
     }
-    if age > term(lease) { Verdict::Take(Taken::Expired) } else { Verdict::Wait }
 }
 
 /// A request that hangs must not outlive the Lease.
@@ -217,6 +237,11 @@ async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
 
     fn lease(holder: Option<&str>) -> Lease {
@@ -230,14 +255,56 @@ mod tests {
 
     #[test]
     fn a_lease_given_back_is_taken_at_once() {
-        assert_eq!(judge(&lease(None), Duration::ZERO), Verdict::Take(Taken::Free));
-        assert_eq!(judge(&lease(Some("")), Duration::ZERO), Verdict::Take(Taken::Free));
+        assert_eq!(judge(&lease(None), Duration::ZERO, "b"), Verdict::Take(Taken::Free));
+        assert_eq!(judge(&lease(Some("")), Duration::ZERO, "b"), Verdict::Take(Taken::Free));
     }
 
     #[test]
     fn a_holder_is_waited_for_as_long_as_its_record_says() {
-        assert_eq!(judge(&lease(Some("a")), Duration::from_secs(15)), Verdict::Wait);
-        assert_eq!(judge(&lease(Some("a")), Duration::from_secs(16)), Verdict::Take(Taken::Expired));
+        assert_eq!(judge(&lease(Some("a")), Duration::from_secs(15), "b"), Verdict::Wait);
+        assert_eq!(judge(&lease(Some("a")), Duration::from_secs(16), "b"), Verdict::Take(Taken::Expired));
+        assert_eq!(judge(&lease(Some("b")), Duration::ZERO, "b"), Verdict::Take(Taken::Expired));
+    }
+
+    /// A keeper called `b`, and an API server that has this Lease and refuses to change it.
+    fn keeper(found: Option<Lease>) -> Keeper {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (status, body) = match (request.method(), &found) {
+                (&http::Method::GET, Some(lease)) => (200, serde_json::to_value(lease).unwrap()),
+                (&http::Method::GET, None) => (404, status(404, "NotFound")),
+                (&http::Method::POST, _) => (201, serde_json::to_value(lease(Some("b"))).unwrap()),
+                _ => (409, status(409, "Conflict")),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            async move { Ok::<_, Infallible>(http::Response::builder().status(status).body(body).unwrap()) }
+        });
+        Keeper::new(Client::new(service, "s"), "s", "b".to_owned(), Arc::new(Metrics::new())).0
+    }
+
+    fn status(code: u16, reason: &str) -> serde_json::Value {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason, "reason": reason, "code": code})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_with_its_own_renewal_does_not_end_a_holder() {
+        let ending = async |found: Option<&str>| {
+            let keeper = keeper(found.map(|holder| lease(Some(holder))));
+            keeper.until.send_replace(Instant::now() + Duration::from_secs(3600));
+            let holding = keeper.hold(lease(Some("b")), CancellationToken::new());
+            timeout(3 * RENEW_EVERY, holding).await.map_err(drop).map(|ended| ended.unwrap_err().to_string())
+        };
+        assert_eq!(ending(Some("b")).await, Err(()), "it goes on");
+        assert_eq!(ending(Some("a")).await, Ok("the Lease was lost: Conflict".to_owned()));
+        assert_eq!(ending(None).await, Ok("the Lease was lost: Conflict".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn who_finds_the_lease_deleted_waits_for_its_holder() {
+        let taken =
+            async |mut seen: Option<Seen>| keeper(None).try_take(&mut seen).await.unwrap().map(|(_, taken)| taken);
+        assert_eq!(taken(None).await, Some(Taken::Free));
+        let seen = Seen { lease: lease(Some("a")), at: Instant::now() };
+        assert_eq!(taken(Some(seen)).await, Some(Taken::Expired));
     }
 
     #[test]

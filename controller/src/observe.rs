@@ -22,7 +22,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 use shim_core::{
     api::Shim,
-    job::JOB_NAME_LABEL,
+    job::JOB_UID_LABEL,
     names::{MANAGED_BY_LABEL, MANAGER, NodeName},
     world::{LeanNode, Objects, World},
 };
@@ -60,7 +60,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Starts the watches, which never end; `changed` is notified of what could matter.
+    /// Starts the watches, which never end by themselves; `changed` is notified of what could matter.
     pub(crate) fn start(
         client: &Client,
         namespace: &str,
@@ -166,6 +166,20 @@ impl Observer {
     }
 }
 
+/// Whether everything that is read may be read.
+pub(crate) async fn rehearse(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let one = ListParams::default().limit(1);
+    let lists = async {
+        Api::<PartialObjectMeta<Shim>>::all(client.clone()).list(&one).await?;
+        Api::<LeanNode>::all(client.clone()).list(&one).await?;
+        Api::<RuntimeClass>::all(client.clone()).list(&one).await?;
+        Api::<ControllerRevision>::namespaced(client.clone(), namespace).list(&one).await?;
+        Api::<Job>::namespaced(client.clone(), namespace).list(&one).await?;
+        Api::<Pod>::namespaced(client.clone(), namespace).list(&one).await
+    };
+    Ok(timeout(LIST_DEADLINE, lists).await?.map(drop)?)
+}
+
 /// All objects as they are now: the pages of one list are of one moment.
 async fn list<K>(api: &Api<K>, params: &ListParams, slim: fn(&mut K)) -> kube::Result<Vec<K>>
 where
@@ -204,10 +218,9 @@ fn slim_spec(spec: Option<&mut PodSpec>) {
 fn is_waiting_for_its_pod(job: &Job, pods: &[Pod]) -> bool {
     let created = job.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
     let ended = job.status.as_ref().is_some_and(|status| status.completion_time.is_some() || status.failed.is_some());
-    let name = job.name_any();
     !ended
         && Timestamp::now().duration_since(created) >= POD_BY.try_into().unwrap_or_default()
-        && !pods.iter().any(|pod| pod.labels().get(JOB_NAME_LABEL) == Some(&name))
+        && !pods.iter().any(|pod| pod.labels().get(JOB_UID_LABEL) == job.metadata.uid.as_ref())
 }
 
 fn refusal(event: Event) -> Option<(String, String)> {

@@ -4,6 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use anyhow::Context;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
 use shim_core::{limits::RESYNC, plan};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -20,7 +21,7 @@ use crate::{
     http_server::{self, Health},
     lease::Keeper,
     metrics::{Metrics, Pass},
-    observe::Observer,
+    observe::{self, Observer},
     telemetry::spans,
 };
 
@@ -36,16 +37,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let client = client::connect(&metrics).await?;
     let health = Arc::new(Health::new(metrics.clone()));
-    let changed = Arc::new(Notify::new());
     let stop = CancellationToken::new();
-    let (observer, mut watches) = Observer::start(&client, &args.namespace, &changed, &metrics);
     let (keeper, leadership) = Keeper::new(client.clone(), &args.namespace, identity(&args), metrics.clone());
     let actor = Actor::new(&client, args.settings(), leadership, stop.clone());
-    let leader = Leader { observer, actor, keeper, health: health.clone(), changed, stop: stop.clone() };
-    // Whatever ends first ends the process: a controller without its Lease, its watches or its probes is worse than none.
+    let namespace = args.namespace.clone();
+    let leader = Leader { client, namespace, actor, keeper, health: health.clone(), stop: stop.clone() };
+    // Whatever ends first ends the process: a controller without its Lease or its probes is worse than none.
     tokio::select! {
         result = http_server::serve(&args.listen, health) => result,
-        ended = watches.join_next() => anyhow::bail!("a watch ended: {ended:?}"),
         Err(error) = cancel_on_signal(stop) => Err(error),
         result = leader.lead() => result,
     }
@@ -57,42 +56,69 @@ fn identity(args: &Args) -> String {
 }
 
 struct Leader {
-    observer: Observer,
+    client: Client,
+    namespace: String,
     actor: Actor,
     keeper: Keeper,
     health: Arc<Health>,
-    changed: Arc<Notify>,
     stop: CancellationToken,
 }
 
 impl Leader {
-    async fn lead(mut self) -> anyhow::Result<()> {
-        let Some(lease) = self.stop.clone().run_until_cancelled(self.take()).await.transpose()? else { return Ok(()) };
+    async fn lead(self) -> anyhow::Result<()> {
+        let Some(lease) = self.stop.run_until_cancelled(self.take()).await else { return Ok(()) };
         self.health.metrics.lead();
         // The passes end between two writes, and only then is the Lease given back.
         let done = CancellationToken::new();
-        let Self { observer, actor, keeper, health, changed, stop } = &mut self;
         let passes = async {
-            passes(observer, actor, health, changed, stop).await;
+            self.watch().await?;
             done.cancel();
+            std::future::pending::<anyhow::Result<()>>().await
         };
         tokio::select! {
             biased;
-            result = keeper.hold(lease, done.clone()) => result,
-            () = async { passes.await; std::future::pending().await } => Ok(()),
+            result = self.keeper.hold(lease, done.clone()) => result,
+            result = passes => result,
         }
     }
 
-    async fn take(&self) -> anyhow::Result<Lease> {
-        self.observer.synced().await?;
-        self.health.set_synced();
+    async fn take(&self) -> Lease {
         let mut beat = interval(BEAT);
-        let mut acquired = pin!(self.keeper.acquire());
+        let mut acquired = pin!(async {
+            self.rehearse().await;
+            self.keeper.acquire().await
+        });
         loop {
             tokio::select! {
-                lease = &mut acquired => return Ok(lease),
+                lease = &mut acquired => return lease,
                 _ = beat.tick() => self.health.beat(),
             }
+        }
+    }
+
+    /// A right that is missing shows here and not when it is this one's turn.
+    async fn rehearse(&self) {
+        while let Err(error) = observe::rehearse(&self.client, &self.namespace).await {
+            tracing::warn!("the cluster can't be read: {error}");
+            sleep(BEAT).await;
+        }
+        self.health.set_ready();
+    }
+
+    /// Watches the cluster and makes passes until it is told to stop. What a cache was told before the Lease was taken may
+    /// be older than the last write of the holder before: so it begins here, with a list.
+    async fn watch(&self) -> anyhow::Result<()> {
+        let Self { client, namespace, actor, health, stop, .. } = self;
+        let changed = Arc::new(Notify::new());
+        let (observer, mut watches) = Observer::start(client, namespace, &changed, &health.metrics);
+        let passes = async {
+            stop.run_until_cancelled(observer.synced()).await.transpose()?;
+            passes(&observer, actor, health, &changed, stop).await;
+            Ok(())
+        };
+        tokio::select! {
+            ended = watches.join_next() => anyhow::bail!("a watch ended: {ended:?}"),
+            result = passes => result,
         }
     }
 }
@@ -145,4 +171,53 @@ async fn cancel_on_signal(stop: CancellationToken) -> anyhow::Result<()> {
     tracing::info!("asked to end");
     stop.cancel();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Mutex, PoisonError},
+    };
+
+    use kube::client::Body;
+    use serde_json::json;
+    use shim_core::job::Settings;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// An API server that has nothing but a Lease that somebody else holds, and what it was asked.
+    fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let uri = request.uri().to_string();
+            let body = if uri.contains("/leases/") {
+                json!({"metadata": {"name": "shim-controller"}, "spec": {"holderIdentity": "other"}})
+            } else {
+                json!({"metadata": {}, "items": []})
+            };
+            log.lock().unwrap_or_else(PoisonError::into_inner).push(uri);
+            async move { Ok::<_, Infallible>(http::Response::new(Body::from(body.to_string().into_bytes()))) }
+        });
+        (Client::new(service, "s"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_lease_has_read_one_object_of_each_kind_and_watches_nothing() {
+        let (client, asked) = server();
+        let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let (keeper, leadership) = Keeper::new(client.clone(), "s", "me".to_owned(), metrics.clone());
+        let settings = Settings { namespace: "s".to_owned(), image: String::new(), pull_secrets: Vec::new() };
+        let actor = Actor::new(&client, settings, leadership, stop.clone());
+        let health = Arc::new(Health::new(metrics));
+        let leader = Leader { client, namespace: "s".to_owned(), actor, keeper, health, stop };
+        assert!(timeout(Duration::from_secs(10), leader.take()).await.is_err(), "it is held");
+        let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (leases, lists): (Vec<_>, Vec<_>) = asked.iter().partition(|uri| uri.contains("/leases/"));
+        assert!(leases.len() > 3, "{leases:?}");
+        assert_eq!(lists.len(), 6, "{lists:?}");
+        assert!(lists.iter().all(|uri| uri.contains("limit=1")), "{lists:?}");
+    }
 }

@@ -125,8 +125,7 @@ impl<'w> Planner<'_, 'w> {
             return;
         }
         let leaving = self.board.stand(name, &node.name) == Stand::Leaving;
-        let repairs = count_repairs(marks.get(name), &ready);
-        let ready = Ready { repairs, ..ready };
+        let ready = follow(marks.get(name), ready);
         marks.insert(name.clone(), if leaving { Mark::Removing } else { Mark::Ready(ready) });
     }
 
@@ -310,19 +309,20 @@ fn is_trusted(node: &NodeView, mark: &Mark) -> bool {
     }
 }
 
-/// How many repairs in a row it has taken: what the mark says is there is only installed again where the kubelet does not
-/// report it.
-fn count_repairs(before: Option<&Mark>, ready: &Ready) -> u32 {
+/// What was verified before counts on: pods that were ended, and repairs in a row. What the mark says is there is only
+/// installed again where the kubelet does not report it.
+fn follow(before: Option<&Mark>, ready: Ready) -> Ready {
     match before {
         Some(Mark::Ready(old)) if (&old.build, &old.machine) == (&ready.build, &ready.machine) => {
-            match ready.since {
-                // Recorded before a crash.
-                since if since == old.since => old.repairs,
-                since if since < after(old.since, limits::REPAIRS_APART) => old.repairs.saturating_add(1),
-                _ => 0,
+            // It has been recorded; the process ended before it could say so.
+            if old.since == ready.since {
+                return old.clone();
             }
+            let in_a_row = ready.since < after(old.since, limits::REPAIRS_APART);
+            let repairs = if in_a_row { old.repairs.saturating_add(1) } else { 0 };
+            Ready { repairs, disrupted: old.disrupted.saturating_add(ready.disrupted), ..ready }
         }
-        _ => 0,
+        _ => ready,
     }
 }
 

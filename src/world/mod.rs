@@ -22,6 +22,7 @@ use crate::{
     task::{Options, Task},
 };
 
+mod class;
 mod lean;
 mod read;
 

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Artifact, Artifacts, JobView, LeanNode, Life, NodeView, Rollout, Share, ShimView, Source, SpecView, World,
+    Artifact, Artifacts, JobView, LeanNode, Life, NodeView, Rollout, Share, ShimView, Source, SpecView, World, class,
 };
 use crate::{
     api::{RolloutStrategy, Shim},
@@ -132,6 +132,7 @@ impl SpecView {
         let assigned = shim.status.as_ref().and_then(|status| status.handler.as_deref());
         let handler = spec.runtime_class.handler.as_deref().or(assigned).unwrap_or(name.as_str());
         let handler: Handler = handler.parse().map_err(|error| format!("{error}"))?;
+        class::check(&spec.runtime_class)?;
         let inputs = Inputs::from(spec);
         Ok(Self {
             source: Source::read(&inputs, &handler)?,

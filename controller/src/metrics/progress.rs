@@ -18,14 +18,17 @@ use shim_core::{
 /// A figure of a status, with the name and the description of its metric.
 type Figure = (&'static str, &'static str, fn(&ShimStatus) -> u32);
 
-const FIGURES: [Figure; 7] = [
+const FIGURES: [Figure; 8] = [
     ("shim_nodes", "Nodes that a Shim selects or has touched", |status| status.nodes),
     ("shim_nodes_ready", "Nodes that serve the handler of a Shim, verified, whatever the build", |status| {
         status.nodes_ready
     }),
     ("shim_nodes_updated", "Nodes that have the current build of a Shim", |status| status.nodes_updated),
     ("shim_nodes_updating", "Nodes with a Job of a Shim under way", |status| status.nodes_updating),
-    ("shim_nodes_failed", "Nodes whose last Job for a Shim failed", |status| status.nodes_failed),
+    ("shim_nodes_failed", "Nodes that count as failed, also while they are tried again", |status| status.nodes_failed),
+    ("shim_nodes_unavailable", "Nodes that should serve the handler of a Shim, can be served, and do not", |status| {
+        status.nodes_unavailable
+    }),
     ("shim_nodes_skipped", "Nodes that a Shim selects and can't be served", |status| status.nodes_skipped),
     ("shim_pods_disrupted", "Pods of others that restarts for a Shim have ended", |status| status.pods_disrupted),
 ];
@@ -34,9 +37,9 @@ const NO_LABELS: [(&str, &str); 0] = [];
 
 /// The last World, in figures.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<Seen>);
+pub(super) struct Progress(Mutex<Option<Seen>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
     shims: Vec<(String, ShimStatus)>,
     nodes: usize,
@@ -47,7 +50,7 @@ struct Seen {
 
 impl Progress {
     pub(super) fn saw(&self, world: &World) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Seen::of(world);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Seen::of(world));
     }
 }
 
@@ -85,6 +88,7 @@ impl Seen {
 impl Collector for Progress {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(seen) = &*seen else { return Ok(()) };
         seen.objects(&mut encoder)?;
         for (metric, help, figure) in FIGURES {
             let shims = seen.shims.iter().map(|(name, status)| ([("shim", name.as_str())], figure(status) as usize));

@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -31,7 +31,8 @@ impl Writes {
     fn start<B>(&self, request: &Request<B>) -> Option<Pending> {
         let verb = verb(request.method())?;
         let write = Write { verb, resource: resource(request.uri().path()), result: "unanswered" };
-        Some(Pending { counter: self.0.clone(), write })
+        let is_tested = request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json-patch+json");
+        Some(Pending { counter: self.0.clone(), write, is_tested })
     }
 }
 
@@ -39,6 +40,8 @@ impl Writes {
 struct Pending {
     counter: Family<Write, Counter>,
     write: Write,
+    /// Whether it is a JSON patch, which may test what it changes.
+    is_tested: bool,
 }
 
 impl Drop for Pending {
@@ -81,7 +84,7 @@ where
         Box::pin(async move {
             let answer = answer.await;
             if let (Some(mut pending), Ok(response)) = (pending, &answer) {
-                pending.write.result = result(response.status());
+                pending.write.result = result(response.status(), pending.is_tested);
             }
             answer
         })
@@ -115,11 +118,13 @@ fn resource(path: &str) -> String {
     }
 }
 
-fn result(status: StatusCode) -> &'static str {
+fn result(status: StatusCode, is_tested: bool) -> &'static str {
     match status.as_u16() {
         200..=299 => "ok",
-        // The object was not as planned: gone, there already, or changed meanwhile. A test in a JSON patch answers 422.
-        404 | 409 | 422 => "conflict",
+        // The object was not as planned: gone, there already, or changed meanwhile.
+        404 | 409 => "conflict",
+        // So says the test in a JSON patch; of other writes, that what they write is not valid.
+        422 if is_tested => "conflict",
         429 | 500..=599 => "unavailable",
         _ => "refused",
     }
@@ -152,11 +157,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_counts_by_its_status() {
+    async fn an_answer_counts_by_its_status_and_only_a_patch_that_tests_is_in_conflict_with_a_422() {
         let writes = Writes::default();
         let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::builder().status(422).body(()).unwrap()) };
-        writes.layer(tower::service_fn(answer)).oneshot(patch("/api/v1/nodes/n")).await.unwrap();
-        assert_eq!((count(&writes, "conflict"), count(&writes, "unanswered")), (1, 0));
+        let server = writes.layer(tower::service_fn(answer));
+        let mut tested = patch("/api/v1/nodes/n");
+        tested.headers_mut().insert(CONTENT_TYPE, "application/json-patch+json".parse().unwrap());
+        server.clone().oneshot(tested).await.unwrap();
+        assert_eq!(["conflict", "refused", "unanswered"].map(|result| count(&writes, result)), [1, 0, 0]);
+        server.oneshot(patch("/api/v1/nodes/n")).await.unwrap();
+        assert_eq!(["conflict", "refused", "unanswered"].map(|result| count(&writes, result)), [1, 1, 0]);
     }
 
     #[test]

@@ -181,16 +181,17 @@ fn end_job(store: &mut Store, mut job: Value) -> Answer {
     let name = job["metadata"]["name"].clone();
     job["status"] = json!({"conditions": [
         {"type": "Complete", "status": "True", "lastTransitionTime": jiff::Timestamp::now().to_string()}]});
+    let (code, job) = store.create(JOBS, job);
     let message = report(&task).to_termination_message();
     let pod = json!({
-        "metadata": {"name": name, "labels": {"batch.kubernetes.io/job-name": name}},
+        "metadata": {"name": name, "labels": {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}},
         "spec": {"nodeName": task.node, "containers": []},
         "status": {"phase": "Succeeded", "containerStatuses": [{
             "name": "install", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": 0, "message": message}}}]},
     });
     store.create(PODS, pod);
-    store.create(JOBS, job)
+    (code, job)
 }
 
 fn report(task: &Task) -> Report {

@@ -206,3 +206,20 @@ fn repairs_are_counted_as_long_as_they_follow_each_other() {
     let reimaged = NodeView { machine: Some("other".parse().unwrap()), ..denied("n1", 70, 3) };
     assert_eq!(repairs(reimaged, 1), Some(0), "another machine");
 }
+
+#[test]
+fn pods_that_were_ended_are_counted_on_until_there_is_another_build() {
+    let mut node = ready(node("n1"), "a", 1);
+    if let Some(Mark::Ready(ready)) = node.marks.as_mut().unwrap().get_mut(&name("a")) {
+        ready.disrupted = 2;
+    }
+    let disrupted = |number, pods| {
+        let mut world = world(vec![asking_for("a", number)], vec![node.clone()]);
+        world.jobs = vec![ended(&node, &[install("a", number)], &Outcome::Done { disrupted: pods }, 5)];
+        let write = |action| if let Action::Mark(write) = action { Some(write) } else { None };
+        let write = plan(&world).actions.into_iter().find_map(write).unwrap();
+        let Mark::Ready(ready) = &mark::parse(write.new.as_deref()).unwrap()[&name("a")] else { panic!("{write:?}") };
+        ready.disrupted
+    };
+    assert_eq!((disrupted(1, 0), disrupted(1, 1), disrupted(2, 0)), (2, 3, 0));
+}

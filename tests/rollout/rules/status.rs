@@ -10,7 +10,7 @@ use shim_core::{
     report::{Outcome, Reason},
     status::{NodeState, rows, summarize},
     task::Tries,
-    world::{Artifacts, Life, NodeView, Phase, ShimView, World},
+    world::{Artifacts, Life, NodeView, Phase, Share, ShimView, World},
 };
 
 use super::fixture::*;
@@ -234,4 +234,33 @@ fn a_node_whose_kubelet_denies_the_handler_says_when_it_is_repaired() {
     assert_eq!(told(60, 0, false), format!("{denial}; to be installed again"));
     assert_eq!(told(60, 1, false), format!("{denial}; installed again at 08:01:00 UTC"));
     assert_eq!(told(60, 1, true), format!("{denial}; the rollout is paused"));
+}
+
+#[test]
+fn a_failed_node_counts_as_failed_while_it_is_tried_again() {
+    let node = marked(node("n1"), "a", Mark::Claimed);
+    let mut again = job(&node, &[install("a", 1)], Phase::Running);
+    let tries = Tries { failed: 3, waited: 0, since: seconds_ago(600).as_second(), counted: true };
+    again.task.tries.insert(name("a"), tries);
+    let mut world = world(vec![with(shim("a"), |spec| spec.rollout.max_failures = Share::Percent(100))], vec![node]);
+    world.nodes.push(Arc::new(ready(super::fixture::node("n2"), "a", 1)));
+    world.jobs = vec![again];
+    let status = status(&world);
+    assert_eq!((status.nodes_failed, status.nodes_updating, status.nodes_unavailable), (1, 1, 1));
+    let text = "1 of 2 nodes failed; n1: Updating: the installer runs, attempt 4";
+    assert_eq!(status.conditions[0].message, text);
+}
+
+#[test]
+fn a_node_is_unavailable_where_pods_should_run_and_can_not() {
+    let unavailable =
+        |number, node: NodeView| status(&world(vec![asking_for("a", number)], vec![node])).nodes_unavailable;
+    assert_eq!(unavailable(1, node("n1")), 1, "nothing is there yet");
+    assert_eq!(unavailable(1, denied("n1", 60, 0)), 1, "the kubelet denies it");
+    assert_eq!(unavailable(2, ready(node("n1"), "a", 1)), 0, "it waits for an upgrade, and serves");
+    assert_eq!(unavailable(1, ready(node("n1"), "a", 1)), 0);
+    let tainted = NodeView { os: "windows".into(), ..node("n1") };
+    assert_eq!(unavailable(1, tainted), 0, "it can't be served");
+    let left = marked(node("n1"), "a", Mark::Removing);
+    assert_eq!(status(&world(vec![leaving()], vec![left])).nodes_unavailable, 0, "it should not");
 }

@@ -84,11 +84,11 @@ impl<'a> Run<'a> {
             while creations.len() < CREATED_AT_ONCE && created - self.done.len() < self.at_a_time {
                 let Some(job) = self.jobs.pop() else { break };
                 let api = self.api;
-                creations.push(async move { api.create(&PostParams::default(), &job).await });
+                creations.push(create(api, job));
                 created += 1;
             }
             tokio::select! {
-                Some(creation) = creations.next() => drop(creation?),
+                Some(creation) = creations.next() => creation?,
                 event = events.next() => if let Some(Ok(event)) = event { self.saw(event)? },
                 _ = look.tick() => {}
             }
@@ -107,6 +107,22 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// The API server closes connections now and then: what had no answer is asked again.
+async fn create(api: &Api<Job>, job: Job) -> kube::Result<()> {
+    let mut answer = api.create(&PostParams::default(), &job).await;
+    if answer.as_ref().is_err_and(is_broken_off) {
+        answer = api.create(&PostParams::default(), &job).await;
+    }
+    match answer {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn is_broken_off(error: &kube::Error) -> bool {
+    !matches!(error, kube::Error::Api(_))
 }
 
 fn has(job: &Job, kind: &str) -> bool {
@@ -137,9 +153,13 @@ async fn clear(fleet: &Fleet, api: &Api<Job>) -> Result<()> {
     let one = ListParams::default().limit(1);
     let page = ListParams::default().limit(DELETED_AT_ONCE);
     while !api.list_metadata(&one).await?.items.is_empty() {
-        api.delete_collection(&DeleteParams::background(), &page).await?;
+        api.delete_collection(&DeleteParams::background(), &page).await.map(drop).or_else(again_if_broken_off)?;
     }
     fleet.empty(BARE).await
+}
+
+fn again_if_broken_off(error: kube::Error) -> kube::Result<()> {
+    if is_broken_off(&error) { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]
