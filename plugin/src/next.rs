@@ -38,8 +38,14 @@ commands! {
     node(name) = ["status", "--node", name];
     /// Follow a rollout.
     watch(name) = ["status", name, "-w"];
+    /// Take a Shim off its nodes.
+    uninstall(name) = ["uninstall", name];
     /// The same without a question.
     uninstall_yes(name) = ["uninstall", name, "--yes"];
+    /// The same for all.
+    uninstall_all_yes() = ["uninstall", "--all", "--yes"];
+    /// Let go of all Shims, without a question.
+    orphan_all_yes() = ["uninstall", "--all", "--orphan", "--yes"];
     /// Let go of a Shim that no controller takes care of.
     orphan(name) = ["uninstall", name, "--orphan"];
     /// Take all Shims off their nodes.

@@ -29,8 +29,10 @@ pub(crate) fn run(options: &Options, report: &Reporter) -> Result<()> {
     archive(&dist.join(&name), &product.plugin)?;
     let sha256 = hex(&Sha256::digest(fs::read(dist.join(&name))?));
     let template = fs::read_to_string(workspace().join("krew-manifest.yaml"))?;
-    let manifest = fill(&template, &format!("{}/{VERSION}/{name}", options.base_url), &sha256);
-    fs::write(dist.join("shim.yaml"), manifest)?;
+    let uri = format!("{}/{VERSION}/{name}", options.base_url);
+    let sha256 = format!("\"{sha256}\"");
+    let values = [("version", VERSION), ("os", os), ("arch", arch), ("uri", &uri), ("sha256", &sha256)];
+    fs::write(dist.join("shim.yaml"), fill(&template, &values))?;
     let context = image_context(&product)?;
     println!(
         "{}\n{}\nimage folder: {}",
@@ -69,12 +71,37 @@ fn archive(path: &Path, plugin: &Path) -> Result<()> {
     Ok(())
 }
 
-fn fill(template: &str, uri: &str, sha256: &str) -> String {
-    let line = |line: &str| match line.trim_start().split_once(": ") {
-        Some(("version", _)) => format!("  version: {VERSION}\n"),
-        Some(("uri", _)) => format!("    uri: {uri}\n"),
-        Some(("sha256", _)) => format!("    sha256: {sha256}\n"),
-        _ => format!("{line}\n"),
+/// The template with these values in place of its own.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let line = |line: &str| {
+        let (indent, text) = line.split_at(line.len() - line.trim_start().len());
+        let key = text.split_once(": ").map(|(key, _)| key);
+        match values.iter().find(|(name, _)| Some(*name) == key) {
+            Some((name, value)) => format!("{indent}{name}: {value}\n"),
+            None => format!("{line}\n"),
+        }
     };
     template.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_is_that_of_the_platform() {
+        let values = [("version", "v9"), ("os", "darwin"), ("arch", "arm64"), ("uri", "https://x/a"), ("sha256", "ab")];
+        let filled = fill(include_str!("../../krew-manifest.yaml"), &values);
+        let lines: Vec<_> = filled.lines().collect();
+        for line in [
+            "  version: v9",
+            "        os: darwin",
+            "        arch: arm64",
+            "    uri: https://x/a",
+            "    sha256: ab",
+            "    bin: kubectl-shim",
+        ] {
+            assert_eq!(lines.iter().filter(|found| **found == line).count(), 1, "{line}: {filled}");
+        }
+    }
 }

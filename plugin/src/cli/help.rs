@@ -78,7 +78,7 @@ examples! {
   kubectl shim pause spin --wait --timeout 5m";
     RESUME = "  # Go on, and wait for the nodes
   kubectl shim resume spin --wait";
-    RETRY = "  # All nodes that failed, or that wait for pods to go
+    RETRY = "  # All nodes that failed, or that wait for their next try
   kubectl shim retry spin
 
   # Two of them
@@ -95,6 +95,9 @@ examples! {
   kubectl shim wait spin --for=deleted --timeout 5m";
     INIT = "  # Into the cluster, and wait until the controller is available
   kubectl shim init --image registry.example.com/kubectl-shim:v0.1.0 --wait
+
+  # Again, after an upgrade of the plugin; the pull secrets stay
+  kubectl shim init --wait
 
   # The manifests alone, without a cluster
   kubectl shim init --image registry.example.com/kubectl-shim:v0.1.0 --dry-run=client -o yaml";

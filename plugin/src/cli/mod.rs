@@ -123,7 +123,7 @@ pub struct StatusArgs {
     /// Follow until the rollout has ended
     #[arg(short, long, conflicts_with = "node")]
     pub watch: bool,
-    /// Stop following after this time, such as 90s or 10m; 0 means never
+    /// Stop following after this time, such as 90s or 10m; 0 means never (default 0)
     #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "watch")]
     pub timeout: Option<Duration>,
     /// Exit with 4 if a shim failed on a node
@@ -206,10 +206,10 @@ pub struct SendFlags {
 /// Waiting for the nodes.
 #[derive(Args, Debug)]
 pub struct WaitFlags {
-    /// Wait until the nodes are done
+    /// Wait until the nodes are done, for ever without --timeout
     #[arg(long)]
     pub wait: bool,
-    /// Stop waiting after this time, such as 90s or 10m; 0 means never
+    /// Stop waiting after this time, such as 90s or 10m; 0 means never (default 0)
     #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "wait")]
     pub timeout: Option<Duration>,
 }
@@ -286,7 +286,7 @@ pub struct UninstallArgs {
     /// Remove all shims
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
-    /// Ask no question
+    /// Ask no question; one is asked with --all, and where pods use the shim or may not be listed
     #[arg(short, long)]
     pub yes: bool,
     /// Forget the shim and leave the nodes as they are; works without a controller
@@ -303,10 +303,11 @@ pub struct UninstallArgs {
 /// `init`
 #[derive(Args, Debug)]
 pub struct InitArgs {
-    /// Image of the controller and the installer
+    /// Image of the controller and the installer (default: that of this plugin's build; the controller's own if that is
+    /// from another repository, or the build has none, and the versions are the same)
     #[arg(long, value_name = "REF")]
     pub image: Option<String>,
-    /// Secret to pull the image with, repeatable
+    /// Secret to pull the image with, repeatable (default: those of the controller; an empty name for none)
     #[arg(long = "image-pull-secret", value_name = "NAME")]
     pub pull_secrets: Vec<String>,
     /// Overwrite what another field manager has set
@@ -315,11 +316,11 @@ pub struct InitArgs {
     /// What follows.
     #[command(flatten)]
     pub change: ChangeFlags,
-    /// Wait until the controller is available
+    /// Wait until the controller is available, for ever without --timeout
     #[arg(long)]
     pub wait: bool,
-    /// Stop waiting after this time, such as 90s or 10m; 0 means never
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    /// Stop waiting after this time, such as 90s or 10m; 0 means never (default 0)
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "wait")]
     pub timeout: Option<Duration>,
 }
 

@@ -68,7 +68,7 @@ pub struct RetryArgs {
     /// Name of the shim
     #[arg(value_name = "NAME", value_parser = values::shim_name)]
     pub name: String,
-    /// Try this node only, repeatable (default: all that failed or wait for pods)
+    /// Try this node only, repeatable (default: all that failed or wait for their next try)
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
     /// Exit with 3 if there is nothing to try again

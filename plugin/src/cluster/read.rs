@@ -117,20 +117,23 @@ impl Cluster {
         let name = shim.name_any();
         let objects = self.all(&api, &format!("{MANAGED_BY_LABEL}={MANAGER},{SHIM_LABEL}={name}")).await;
         let objects = objects.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 403 => self.failure(&error).then(Next::kubectl([
-                "auth",
-                "can-i",
-                "list",
-                "controllerrevisions.apps",
-                "--namespace",
-                &self.namespace,
-            ])),
+            kube::Error::Api(status) if status.code == 403 => {
+                self.failure(&error).then(self.can_list("controllerrevisions"))
+            }
             _ => self.failure(&error),
         })?;
         let uid_of = |of: &shim_core::names::ShimName| if of.as_str() == name { shim.uid() } else { None };
         let mut revisions: Vec<_> = objects.iter().filter_map(|object| RevisionView::read(object, uid_of)).collect();
         revisions.sort_by_key(|revision| std::cmp::Reverse(revision.number));
         Ok(revisions)
+    }
+
+    /// The question whether we may list what we read of this resource type.
+    pub fn can_list(&self, resource: &str) -> Next {
+        match resource {
+            "nodes" | "runtimeclasses" => Next::kubectl(["auth", "can-i", "list", resource]),
+            _ => Next::kubectl(["auth", "can-i", "list", resource, "--namespace", &self.namespace]),
+        }
     }
 
     /// Who we are to the API server; `None`: it does not say.

@@ -163,11 +163,18 @@ impl<'a> Follower<'a> {
             return Ok(Some(exit));
         }
         if self.doubt == Doubt::Open && self.started.elapsed() >= PATIENCE {
-            self.doubt = Doubt::Settled;
-            let next = doubt_controller(self.app, self.cluster, &self.what.names, &self.what.goal).await?;
-            self.app.console.next(&next);
+            return self.settle_doubt().await;
         }
         Ok(None)
+    }
+
+    /// Where there is no controller at all, nobody has to wait for one: it is a person who brings it.
+    async fn settle_doubt(&mut self) -> Result<Option<Exit>, Failure> {
+        self.doubt = Doubt::Settled;
+        let controller = self.cluster.controller().await?;
+        self.app.console.next(&told(self.app, self.cluster, &controller, &self.what.names, &self.what.goal));
+        let in_vain = self.what.voice == Voice::Aside && controller == Controller::Missing;
+        Ok(in_vain.then_some(Exit::Unhealthy))
     }
 
     /// An API server that is away for a moment ends no rollout, so it ends no watch either.
@@ -299,9 +306,13 @@ pub async fn doubt_controller(
     names: &[String],
     goal: &Goal,
 ) -> Result<Vec<Next>, Failure> {
+    Ok(told(app, cluster, &cluster.controller().await?, names, goal))
+}
+
+fn told(app: &App<'_>, cluster: &Cluster, controller: &Controller, names: &[String], goal: &Goal) -> Vec<Next> {
     let namespace = &cluster.namespace;
-    let mut next = match cluster.controller().await? {
-        Controller::Available { .. } | Controller::Unknown => return Ok(Vec::new()),
+    let mut next = match controller {
+        Controller::Available { .. } | Controller::Unknown => return Vec::new(),
         Controller::Missing => {
             let text = format!("there is no controller in namespace {namespace}; nothing happens until there is one");
             app.console.warn(&text);
@@ -314,5 +325,5 @@ pub async fn doubt_controller(
         }
     };
     next.extend(names.first().filter(|_| *goal == Goal::Gone).map(|name| Next::orphan(name)));
-    Ok(next)
+    next
 }

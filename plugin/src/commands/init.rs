@@ -7,13 +7,13 @@ use k8s_openapi::{
 };
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::Value;
-use shim_core::{
-    job::Settings,
-    manifests::{self, CONTROLLER, CRD, PART_OF, PART_OF_LABEL, VERSION_LABEL},
-};
+use shim_core::manifests::{self, CONTROLLER, CRD, PART_OF, PART_OF_LABEL, VERSION_LABEL};
 use tokio::time::{Instant, sleep};
 
-use super::App;
+use super::{
+    App,
+    image::{self, Running, running},
+};
 use crate::{
     cli::{InitArgs, values::DryRun},
     cluster::{self, Applied, Cluster, Force, found},
@@ -24,8 +24,6 @@ use crate::{
     views::one_line,
 };
 
-/// Fixed when the plugin was built, so that plugin and controller belong together.
-const IMAGE: Option<&str> = option_env!("SHIM_IMAGE");
 /// Minor versions of Kubernetes 1 that are tested.
 const SUPPORTED: std::ops::RangeInclusive<u32> = 33..=37;
 /// So long an API server may take to serve a new resource type.
@@ -45,13 +43,13 @@ pub async fn run(app: &App<'_>, args: &InitArgs) -> Result<Exit, Failure> {
             "namespace {namespace} belongs to Kubernetes; choose another one with --namespace"
         )));
     }
-    let manifests = manifests(args, namespace)?;
     if args.change.dry_run == DryRun::Client {
-        return print(app, &manifests, args);
+        return print(app, &manifests(args, namespace, None)?, args);
     }
     let cluster = app.cluster().await?;
     check_server(app, &cluster).await?;
     check_crd(&cluster).await?;
+    let manifests = manifests(args, namespace, running(&cluster).await?.as_ref())?;
     let mut objects = Vec::new();
     for manifest in manifests {
         objects.push(put(app, &cluster, manifest, args).await?);
@@ -69,11 +67,8 @@ pub async fn run(app: &App<'_>, args: &InitArgs) -> Result<Exit, Failure> {
     wait_available(app, &cluster, args.timeout).await
 }
 
-fn manifests(args: &InitArgs, namespace: String) -> Result<Vec<Value>, Failure> {
-    let image = args.image.clone().or_else(|| IMAGE.map(str::to_owned));
-    let image = image.ok_or_else(|| Failure::usage("required flag(s) \"image\" not set"))?;
-    let settings = Settings { namespace, image, pull_secrets: args.pull_secrets.clone() };
-    manifests::all(&settings).map_err(Failure::error)
+fn manifests(args: &InitArgs, namespace: String, running: Option<&Running>) -> Result<Vec<Value>, Failure> {
+    manifests::all(&image::settings(args, namespace, running)?).map_err(Failure::error)
 }
 
 fn print(app: &App<'_>, manifests: &[Value], args: &InitArgs) -> Result<Exit, Failure> {

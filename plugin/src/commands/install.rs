@@ -18,8 +18,15 @@ use crate::{
     cluster::{Applied, Cluster, Force},
     exit::{Exit, Failure},
     next::Next,
-    spec::{self, Document},
+    spec::{self, Difference, Document},
+    views::one_line,
 };
+
+/// Fields of a difference that are named; the rest is counted.
+const FIELDS: usize = 3;
+/// Fields that only another Shim can have otherwise.
+const IMMUTABLE: [&str; 2] = ["spec.runtimeClass.name", "spec.runtimeClass.handler"];
+const PAUSED: &str = "spec.rolloutStrategy.paused";
 
 /// Checks everything, then sends.
 pub async fn run(app: &App<'_>, args: &InstallArgs) -> Result<Exit, Failure> {
@@ -51,7 +58,7 @@ fn read(args: &InstallArgs) -> Result<Vec<Document>, Failure> {
         Some(name) => {
             let shim = spec::shim_of(name, args)?;
             let raw = serde_json::to_value(&shim).map_err(Failure::error)?;
-            Ok(vec![Document { raw, shim }])
+            Ok(vec![Document { raw, shim, source: None }])
         }
         None => read_files(&args.filename),
     }
@@ -74,28 +81,46 @@ fn read_stdin() -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A Shim that exists is no obstacle if it is the same; `install` changes nothing.
+/// A Shim that exists is no obstacle if it means the same; `install` changes nothing.
 fn unchanged(document: &Document, live: &Shim, args: &InstallArgs) -> Result<(), Failure> {
     let name = live.name_any();
     if live.metadata.deletion_timestamp.is_some() {
         return Err(Failure::error(format!("shim {name:?} is being uninstalled")).then(Next::watch(&name)));
     }
-    if same(document, live) {
+    let differences = spec::differences(live, &document.shim)?;
+    if differences.is_empty() {
         return Ok(());
     }
-    let next = match args.filename.first() {
-        Some(file) => Next::upgrade_file(file),
-        None => Next::upgrade(&name, &spec::upgrade_flags(&args.artifact)),
-    };
-    let text = format!("shim {name:?} exists at {} and is not the same", live.spec.version);
-    Err(Failure::error(text).then(next))
+    let fields: Vec<_> = differences.iter().take(FIELDS).map(ToString::to_string).collect();
+    let more = differences.len().saturating_sub(FIELDS);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let version = one_line(&live.spec.version);
+    let text = format!("shim {name:?} exists at {version} and is not the same: {}{more}", fields.join("; "));
+    Err(Failure::error(text).then(way(document, live, args, &differences)?))
 }
 
-/// Whether the live Shim is all that the document asks for.
-pub(super) fn same(document: &Document, live: &Shim) -> bool {
-    let labels = document.shim.labels().iter().all(|(key, value)| live.labels().get(key) == Some(value));
-    let annotations = document.shim.annotations().iter().all(|(key, value)| live.annotations().get(key) == Some(value));
-    document.shim.spec == live.spec && labels && annotations
+/// What makes the live Shim the one that is asked for.
+fn way(document: &Document, live: &Shim, args: &InstallArgs, differences: &[Difference]) -> Result<Next, Failure> {
+    let name = live.name_any();
+    let differs = |path: &str| differences.iter().any(|difference| difference.path == path);
+    if IMMUTABLE.into_iter().any(differs) {
+        return Ok(Next::uninstall(&name));
+    }
+    if let Some(file) = &document.source {
+        return Ok(Next::upgrade_file(file));
+    }
+    let paused = differs(PAUSED).then_some(args.paused);
+    if paused == Some(false) && differences.len() == 1 {
+        return Ok(Next::resume(&name));
+    }
+    let changes = spec::changes_of(&args.artifact, &args.rollout, paused)?;
+    let after = spec::changed(live, &changes)?;
+    // No flag takes away what was not given.
+    Ok(if spec::differences(&after, &document.shim)?.is_empty() {
+        Next::upgrade(&name, &spec::upgrade_flags(&args.artifact, &args.rollout, paused))
+    } else {
+        Next::kubectl(["edit", "shims.shim.dev", &name])
+    })
 }
 
 /// What the nodes say to it, before anything is sent.

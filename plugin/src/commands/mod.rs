@@ -5,12 +5,14 @@
 //! | `status`, `install`, `upgrade`, `uninstall` | the basic commands |
 //! | `history`, `rollback`, `pause`, `retry`, `wait` | the rollout commands |
 //! | `init`, `teardown`, `version` | the setup commands |
+//! | `image` | which image `init` takes |
 //! | `step` | a change of a Shim, for all that make one |
 //! | `follow`, `reach` | waiting and watching, for all of them |
 //! | `preflight` | what is known before something is sent; pure |
 
 mod follow;
 mod history;
+mod image;
 mod init;
 mod install;
 mod orphan;

@@ -97,7 +97,7 @@ fn fallen(shim: &ShimPicture) -> Vec<Fallen> {
         Some(rows) => {
             let found = rows.iter().filter(|row| match row.row.state {
                 NodeState::Failed | NodeState::Retrying => true,
-                NodeState::Waiting => row.row.reason == "InUse",
+                NodeState::Waiting => waits_for_time(&row.row.reason),
                 NodeState::Updating | NodeState::Removing => row.row.step == Some(Step::Start),
                 _ => false,
             });
@@ -107,11 +107,16 @@ fn fallen(shim: &ShimPicture) -> Vec<Fallen> {
     }
 }
 
+/// Whether a node waits until its next try is due: for pods to go, or for the kubelet to report the handler.
+fn waits_for_time(reason: &str) -> bool {
+    ["InUse", "HandlerNotReported"].contains(&reason)
+}
+
 /// The same from `.status`, where the nodes may not be read.
 fn of_problem(problem: &Problem) -> Option<Fallen> {
     let states = [NodeState::Failed, NodeState::Retrying].map(|state| state.to_string());
     let counts = states.contains(&problem.state)
-        || problem.reason == "InUse"
+        || waits_for_time(&problem.reason)
         || problem.step.as_ref().is_some_and(|step| *step == Step::Start.to_string());
     let fallen = || Some(Fallen { node: problem.node.parse().ok()?, since: problem.since.as_ref()?.parse().ok()? });
     counts.then(fallen).flatten()

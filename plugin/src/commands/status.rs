@@ -31,7 +31,10 @@ pub async fn run(app: &App<'_>, args: &StatusArgs) -> Result<Exit, Failure> {
         .await;
     }
     let picture = Picture::of(&cluster.snapshot().await?);
-    warn_denied(app, &picture);
+    warn_denied(app, &cluster, &picture);
+    if let Some(node) = &args.node {
+        check_node(&picture, node)?;
+    }
     let shims: Vec<_> =
         picture.shims.iter().filter(|shim| args.names.is_empty() || args.names.contains(&shim.name)).collect();
     show(app, args, &picture, &shims)?;
@@ -50,13 +53,25 @@ pub async fn run(app: &App<'_>, args: &StatusArgs) -> Result<Exit, Failure> {
     })
 }
 
-fn warn_denied(app: &App<'_>, picture: &Picture) {
+fn warn_denied(app: &App<'_>, cluster: &Cluster, picture: &Picture) {
     if let Some(first) = picture.denied.first() {
         let denied = picture.denied.join(", ");
         app.console
             .warn(&format!("{denied} may not be listed; what follows is what the controller has written to .status"));
-        app.console.next(&[Next::kubectl(["auth", "can-i", "list", first])]);
+        app.console.next(&[cluster.can_list(first)]);
     }
+}
+
+/// The same in every format.
+fn check_node(picture: &Picture, name: &str) -> Result<(), Failure> {
+    if !picture.denied.is_empty() {
+        return Err(Failure::error("nodes can't be shown without the right to list them"));
+    }
+    if picture.nodes.iter().any(|node| node.name.as_str() == name) {
+        return Ok(());
+    }
+    Err(Failure::worded(format!("Error from server (NotFound): nodes {name:?} not found"))
+        .then(Next::kubectl(["get", "nodes"])))
 }
 
 fn show(app: &App<'_>, args: &StatusArgs, picture: &Picture, shims: &[&ShimPicture]) -> Result<(), Failure> {
@@ -70,25 +85,16 @@ fn show(app: &App<'_>, args: &StatusArgs, picture: &Picture, shims: &[&ShimPictu
         }
     };
     match &args.node {
-        Some(node) => show_node(app, picture, shims, node),
+        Some(node) => {
+            let text = views::node(picture, shims, node, &app.console.screen());
+            app.console.print(&text.unwrap_or_default())
+        }
         None if shims.is_empty() && args.names.is_empty() => {
             app.console.note("No resources found");
             Ok(())
         }
         None => show_shims(app, args, shims, columns),
     }
-}
-
-fn show_node(app: &App<'_>, picture: &Picture, shims: &[&ShimPicture], node: &str) -> Result<(), Failure> {
-    if !picture.denied.is_empty() {
-        return Err(Failure::error("nodes can't be shown without the right to list them"));
-    }
-    let text = views::node(picture, shims, node, &app.console.screen());
-    let missing = || {
-        Failure::worded(format!("Error from server (NotFound): nodes {node:?} not found"))
-            .then(Next::kubectl(["get", "nodes"]))
-    };
-    app.console.print(&text.ok_or_else(missing)?)
 }
 
 fn show_shims(app: &App<'_>, args: &StatusArgs, shims: &[&ShimPicture], columns: Columns) -> Result<(), Failure> {

@@ -3,7 +3,7 @@ use kube::{
     ResourceExt as _,
     api::{DeleteParams, DynamicObject},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use shim_core::{
     job::Settings,
     manifests::{self, PART_OF, PART_OF_LABEL},
@@ -28,7 +28,7 @@ pub async fn run(app: &App<'_>, args: &TeardownArgs) -> Result<Exit, Failure> {
         let failure = Failure::error(text + "; uninstall first, or pass --force to leave the nodes as they are");
         return Err(failure.then(Next::uninstall_all()));
     }
-    confirm(app, &cluster, args)?;
+    confirm(app, &cluster, args).await?;
     for name in &shims {
         let_go(&cluster, name).await?;
         app.console.line(&format!("{}/{name} orphaned", crate::spec::TYPE))?;
@@ -54,16 +54,36 @@ async fn shims(cluster: &Cluster) -> Result<Vec<String>, Failure> {
     }
 }
 
-fn confirm(app: &App<'_>, cluster: &Cluster, args: &TeardownArgs) -> Result<(), Failure> {
+async fn confirm(app: &App<'_>, cluster: &Cluster, args: &TeardownArgs) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
     }
-    let what = if args.crds { "the controller and the resource type shims" } else { "the controller" };
-    match app.console.ask(&format!("Remove {what} (namespace {})?", cluster.namespace)) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}});
+    let fate = match cluster.find(&namespace).await? {
+        Some(live) if is_ours(&live) => Fate::Deleted,
+        _ => Fate::Stays,
+    };
+    match app.console.ask(&question(&cluster.namespace, fate, args.crds)) {
         Answer::Yes => Ok(()),
         Answer::No => Err(Failure::error("not confirmed; nothing was changed")),
         Answer::NoTerminal => Err(Failure::error("refusing to remove the controller without confirmation; pass --yes")
             .then(Next::teardown_yes())),
+    }
+}
+
+/// What becomes of the controller's namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Deleted,
+    /// It was there before us.
+    Stays,
+}
+
+fn question(namespace: &str, fate: Fate, crds: bool) -> String {
+    let what = if crds { "the controller and the resource type shims" } else { "the controller" };
+    match fate {
+        Fate::Deleted => format!("Remove {what}, and delete namespace {namespace} with everything in it?"),
+        Fate::Stays => format!("Remove {what}? Namespace {namespace} stays."),
     }
 }
 
@@ -98,4 +118,17 @@ async fn remove(app: &App<'_>, cluster: &Cluster, object: &Value) -> Result<Remo
 
 fn is_ours(object: &DynamicObject) -> bool {
     object.labels().get(PART_OF_LABEL).is_some_and(|value| value == PART_OF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_says_what_becomes_of_the_namespace() {
+        let deleted = "Remove the controller, and delete namespace tools with everything in it?";
+        assert_eq!(question("tools", Fate::Deleted, false), deleted);
+        let stays = "Remove the controller and the resource type shims? Namespace tools stays.";
+        assert_eq!(question("tools", Fate::Stays, true), stays);
+    }
 }

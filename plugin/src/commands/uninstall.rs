@@ -25,13 +25,13 @@ use crate::{
     console::Answer,
     exit::{Exit, Failure},
     next::Next,
-    views::{Cell, Table},
+    views::{Cell, Table, one_line},
 };
 
 /// Rows of pods that are shown; the rest is counted.
 const ROWS: usize = 10;
 
-/// Asks where pods are in the way, then deletes.
+/// Asks where it may hurt, then deletes.
 pub async fn run(app: &App<'_>, args: &UninstallArgs) -> Result<Exit, Failure> {
     let cluster = app.cluster().await?;
     let shims = chosen(&cluster, args).await?;
@@ -39,7 +39,7 @@ pub async fn run(app: &App<'_>, args: &UninstallArgs) -> Result<Exit, Failure> {
         app.console.note("No resources found");
         return Ok(Exit::Done);
     }
-    if !args.orphan && args.change.dry_run == DryRun::None {
+    if args.change.dry_run == DryRun::None {
         confirm(app, &cluster, &shims, args).await?;
     }
     for shim in &shims {
@@ -62,27 +62,48 @@ async fn chosen(cluster: &Cluster, args: &UninstallArgs) -> Result<Vec<Shim>, Fa
     Ok(shims)
 }
 
-/// Only what can hurt running pods is asked about.
+/// Asked is about all Shims at once, and about what pods use or may use.
 async fn confirm(app: &App<'_>, cluster: &Cluster, shims: &[Shim], args: &UninstallArgs) -> Result<(), Failure> {
-    let classes: Vec<_> = shims.iter().map(|shim| shim.spec.runtime_class.name.clone()).collect();
-    let Some(users) = cluster.pods_with(&classes).await? else {
-        app.console.warn("pods may not be listed; whether some use the runtime was not checked");
-        return Ok(());
-    };
-    if users.is_empty() {
+    let in_use = !args.orphan && may_be_in_use(app, cluster, shims).await?;
+    if args.yes || !(args.all || in_use) {
         return Ok(());
     }
-    app.console.note(&warning(app, &users));
-    if args.yes {
-        return Ok(());
-    }
-    match app.console.ask("Uninstall?") {
+    match app.console.ask(&question(shims, args.orphan)) {
         Answer::Yes => Ok(()),
         Answer::No => Err(Failure::error("not confirmed; nothing was changed")),
         Answer::NoTerminal => {
             let failure = Failure::error("refusing to uninstall without confirmation; pass --yes");
-            Err(if let [name] = args.names.as_slice() { failure.then(Next::uninstall_yes(name)) } else { failure })
+            Err(Failure { next: without_question(args), ..failure })
         }
+    }
+}
+
+/// Says so, too.
+async fn may_be_in_use(app: &App<'_>, cluster: &Cluster, shims: &[Shim]) -> Result<bool, Failure> {
+    let classes: Vec<_> = shims.iter().map(|shim| shim.spec.runtime_class.name.clone()).collect();
+    match cluster.pods_with(&classes).await? {
+        Some(users) if users.is_empty() => return Ok(false),
+        Some(users) => app.console.note(&warning(app, &users)),
+        None => app.console.warn("pods may not be listed; whether some use the runtime was not checked"),
+    }
+    Ok(true)
+}
+
+fn question(shims: &[Shim], orphan: bool) -> String {
+    let names = shims.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>().join(", ");
+    one_line(&if orphan {
+        format!("Forget {names} and leave the nodes as they are?")
+    } else {
+        format!("Uninstall {names}? containerd is restarted once on each of their nodes.")
+    })
+}
+
+fn without_question(args: &UninstallArgs) -> Vec<Next> {
+    match (args.names.as_slice(), args.orphan) {
+        ([], true) => vec![Next::orphan_all_yes()],
+        ([], false) => vec![Next::uninstall_all_yes()],
+        ([name], _) => vec![Next::uninstall_yes(name)],
+        _ => Vec::new(),
     }
 }
 
@@ -152,4 +173,21 @@ async fn finish(app: &App<'_>, cluster: &Cluster, shims: &[Shim], args: &Uninsta
     next.push(if let [name] = names.as_slice() { Next::watch(name) } else { Next::status() });
     app.console.next(&next);
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_says_what_it_comes_to() {
+        let shim = |name: &str| {
+            let spec = json!({"version": "v1", "fetchStrategy": {}, "runtimeClass": {"name": name}});
+            Shim::new(name, serde_json::from_value(spec).unwrap())
+        };
+        let shims = [shim("a"), shim("b")];
+        let removal = "Uninstall a, b? containerd is restarted once on each of their nodes.";
+        assert_eq!(question(&shims, false), removal);
+        assert_eq!(question(&shims, true), "Forget a, b and leave the nodes as they are?");
+    }
 }

@@ -3,7 +3,7 @@ use kube::ResourceExt as _;
 
 use super::{
     App,
-    install::{finish, read_files, same},
+    install::{finish, read_files},
     step::{Step, announce, live},
 };
 use crate::{
@@ -33,7 +33,7 @@ pub async fn run(app: &App<'_>, args: &UpgradeArgs) -> Result<Exit, Failure> {
 }
 
 async fn by_flags(cluster: &Cluster, name: &str, args: &UpgradeArgs) -> Result<Step, Failure> {
-    let changes = spec::changes_of(args)?;
+    let changes = spec::changes_of(&args.artifact, &args.rollout, args.paused)?;
     Step::of_changes(live(cluster, name).await?, &changes)
 }
 
@@ -41,7 +41,7 @@ async fn by_files(cluster: &Cluster, files: &[String]) -> Result<Vec<Step>, Fail
     let mut steps = Vec::new();
     for document in read_files(files)? {
         let live = live(cluster, &document.shim.name_any()).await?;
-        let unchanged = same(&document, &live);
+        let unchanged = spec::differences(&live, &document.shim)?.is_empty();
         let mut after = live.clone();
         after.spec = document.shim.spec.clone();
         steps.push(Step::new(unchanged, live, after, document.raw)?);

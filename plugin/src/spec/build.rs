@@ -1,8 +1,12 @@
 //! A Shim from the flags of `install`.
-use shim_core::api::{FetchStrategy, HttpArtifact, Rolling, RolloutStrategy, RuntimeClassSpec, Shim, ShimSpec};
+use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::util::intstr::IntOrString};
+use serde_json::Value;
+use shim_core::api::{
+    FetchStrategy, HttpArtifact, PlatformArtifact, Rolling, RolloutStrategy, RuntimeClassSpec, Shim, ShimSpec,
+};
 
 use crate::{
-    cli::{ArtifactFlags, InstallArgs},
+    cli::{ArtifactFlags, InstallArgs, RolloutFlags},
     exit::Failure,
 };
 
@@ -59,20 +63,64 @@ fn rollout_strategy(args: &InstallArgs) -> Option<RolloutStrategy> {
     (strategy != RolloutStrategy::default()).then_some(strategy)
 }
 
-/// The artifact flags as words, for a hint that can be pasted.
-pub fn upgrade_flags(flags: &ArtifactFlags) -> Vec<String> {
+/// The flags as words of `upgrade`, for a hint that can be pasted.
+pub fn upgrade_flags(artifact: &ArtifactFlags, rollout: &RolloutFlags, paused: Option<bool>) -> Vec<String> {
+    let words = artifact_words(artifact).chain(rollout_words(rollout));
+    let words = words.flat_map(|(flag, value)| [flag.to_owned(), value]);
+    words.chain(paused.map(|paused| format!("--paused={paused}"))).collect()
+}
+
+fn artifact_words(flags: &ArtifactFlags) -> impl Iterator<Item = (&'static str, String)> {
     let single = [
         ("--version", &flags.version),
         ("--url", &flags.url),
         ("--sha256", &flags.sha256),
         ("--binary", &flags.binary),
     ];
-    let single = single.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value.clone()?]));
-    let platforms = flags
-        .platforms
-        .iter()
-        .map(|p| ["--platform".to_owned(), format!("{}/{}={},sha256={}", p.os, p.arch, p.location, p.sha256)]);
-    single.chain(platforms).flatten().collect()
+    let single = single.into_iter().filter_map(|(flag, value)| Some((flag, value.clone()?)));
+    let platform = |p: &PlatformArtifact| format!("{}/{}={},sha256={}", p.os, p.arch, p.location, p.sha256);
+    single.chain(flags.platforms.iter().map(move |artifact| ("--platform", platform(artifact))))
+}
+
+fn rollout_words(flags: &RolloutFlags) -> impl Iterator<Item = (&'static str, String)> {
+    let selector = flags.node_selector.iter().map(|(key, value)| ("--node-selector", format!("{key}={value}")));
+    let options = flags.options.iter().map(|(key, value)| ("--option", format!("{key}={}", toml(value))));
+    let tolerations = flags.tolerations.iter().map(|toleration| ("--toleration", taint(toleration)));
+    let single = [
+        ("--max-update", flags.max_update.as_ref().map(share)),
+        ("--canary", flags.canary.as_ref().map(share)),
+        ("--max-failures", flags.max_failures.as_ref().map(share)),
+        ("--strategy", flags.strategy.map(|strategy| strategy.field().to_owned())),
+    ];
+    let single = single.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+    selector.chain(options).chain(tolerations).chain(single)
+}
+
+fn share(value: &IntOrString) -> String {
+    match value {
+        IntOrString::Int(count) => count.to_string(),
+        IntOrString::String(text) => text.clone(),
+    }
+}
+
+/// As `--option` reads it.
+fn toml(value: &Value) -> String {
+    let list = |items: Vec<String>| items.join(", ");
+    match value {
+        Value::Array(items) => format!("[{}]", list(items.iter().map(toml).collect())),
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| format!("{} = {}", Value::from(key.as_str()), toml(value));
+            format!("{{{}}}", list(fields.iter().map(field).collect()))
+        }
+        value => value.to_string(),
+    }
+}
+
+/// As `--toleration` reads it.
+fn taint(toleration: &Toleration) -> String {
+    let value = toleration.value.as_ref().map(|value| format!("={value}")).unwrap_or_default();
+    let effect = toleration.effect.as_ref().map(|effect| format!(":{effect}")).unwrap_or_default();
+    format!("{}{value}{effect}", toleration.key.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -106,17 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn the_suggested_upgrade_repeats_the_artifact() {
+    fn the_suggested_upgrade_repeats_the_flags() {
         for words in [
-            "spin --version v1 --url https://x/a --sha256 ab --binary b",
+            "spin --version v1 --url https://x/a --sha256 ab --binary b --node-selector a=b --node-selector c=",
             "spin --version v1 --platform linux/amd64=https://x/a,sha256=ab --platform linux/arm64=https://x/b,sha256=cd",
+            "spin --version v1 --url https://x/a --sha256 ab --option A=true --option B=[1,{c=\"d\"}] --option E=0.5",
+            "spin --version v1 --url https://x/a --sha256 ab --toleration a --toleration b=c:NoSchedule",
+            "spin --version v1 --url https://x/a --sha256 ab --max-update 1 --canary 20% --max-failures 3",
+            "spin --version v1 --url https://x/a --sha256 ab --strategy recreate --paused",
         ] {
             let args = install(words);
-            let Next::Shim(next) = Next::upgrade("spin", &upgrade_flags(&args.artifact)) else { panic!() };
+            let flags = upgrade_flags(&args.artifact, &args.rollout, Some(args.paused));
+            let Next::Shim(next) = Next::upgrade("spin", &flags) else { panic!() };
             let parsed =
                 Cli::try_parse_from(std::iter::once("kubectl-shim").chain(next.iter().map(String::as_str))).unwrap();
             let Some(Command::Upgrade(upgrade)) = parsed.command else { panic!() };
-            assert_eq!(upgrade_flags(&upgrade.artifact), upgrade_flags(&args.artifact));
+            let shown = |artifact, rollout, paused| format!("{artifact:?} {rollout:?} {paused:?}");
+            let given = shown(&args.artifact, &args.rollout, Some(args.paused));
+            assert_eq!(shown(&upgrade.artifact, &upgrade.rollout, upgrade.paused), given);
         }
     }
 }

@@ -6,7 +6,7 @@ use shim_core::{api::Shim, names::CHANGED_BY_ANNOTATION, revision::Inputs};
 
 use super::FIELD_MANAGER;
 use crate::{
-    cli::{ArtifactFlags, RolloutFlags, Strategy, UpgradeArgs},
+    cli::{ArtifactFlags, RolloutFlags, Strategy},
     exit::Failure,
 };
 
@@ -45,9 +45,12 @@ impl Change {
 }
 
 /// The changes that the flags ask for. Errors: none at all.
-pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
-    let mut changes = artifact_changes(&args.artifact)?;
-    let rollout = &args.rollout;
+pub fn changes_of(
+    artifact: &ArtifactFlags,
+    rollout: &RolloutFlags,
+    paused: Option<bool>,
+) -> Result<Vec<Change>, Failure> {
+    let mut changes = artifact_changes(artifact)?;
     let map =
         |entries: Vec<(String, Value)>| (!entries.is_empty()).then(|| Value::Object(entries.into_iter().collect()));
     let selector = rollout.node_selector.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
@@ -57,7 +60,7 @@ pub fn changes_of(args: &UpgradeArgs) -> Result<Vec<Change>, Failure> {
         changes.push(Change::set(&["spec", "tolerations"], json!(rollout.tolerations)));
     }
     changes.extend(pace_changes(rollout));
-    changes.extend(args.paused.map(pausing));
+    changes.extend(paused.map(pausing));
     if changes.is_empty() {
         Err(Failure::usage("nothing to change: give --url, --platform or another flag"))
     } else {

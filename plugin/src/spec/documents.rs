@@ -13,6 +13,8 @@ pub struct Document {
     pub raw: Value,
     /// What is checked.
     pub shim: Shim,
+    /// The file; none where flags describe it.
+    pub source: Option<String>,
 }
 
 /// The Shims in a YAML or JSON text. `source` is the file's name for error texts.
@@ -53,7 +55,7 @@ fn document(source: &str, mut raw: Value) -> Result<Document, Failure> {
     let known = serde_json::to_value(&shim).map_err(Failure::error)?;
     match unknown_field(&raw, &known, "") {
         Some(path) => Err(Failure::error(format!("error validating {source:?}: unknown field {path:?}"))),
-        None => Ok(Document { raw, shim }),
+        None => Ok(Document { raw, shim, source: Some(source.to_owned()) }),
     }
 }
 

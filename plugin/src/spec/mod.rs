@@ -3,11 +3,13 @@
 mod build;
 mod change;
 mod check;
+mod compare;
 mod documents;
 
 pub use build::{shim_of, upgrade_flags};
 pub use change::{Change, apply_body, changed, changes_of, held_by_others, pausing, restoring, sign};
 pub use check::{check, check_update};
+pub use compare::{Difference, differences};
 pub use documents::{Document, documents};
 
 /// Field manager of everything that this plugin applies.

@@ -65,7 +65,8 @@ fn tries(problem: &Problem, screen: &Screen) -> String {
 }
 
 fn next(shim: &ShimPicture, worst: Option<&Problem>) -> Vec<Next> {
-    let of_node = worst.map(|problem| Next::node(&problem.node));
+    // Its screen needs the right to list nodes.
+    let of_node = worst.filter(|_| shim.rows.is_some()).map(|problem| Next::node(&problem.node));
     let in_use = worst.filter(|problem| problem.reason == "InUse").map(|problem| {
         let node = format!("spec.nodeName={}", problem.node);
         Next::kubectl(["get", "pods", "--all-namespaces", "--field-selector", &node])

@@ -70,7 +70,7 @@ fn what_is_not_on_record_is_said() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.starts_with("Error from server (Forbidden): "), "{}", ran.err);
     assert!(
-        ran.err.contains("Next: kubectl auth can-i list controllerrevisions.apps --namespace shim-system"),
+        ran.err.contains("Next: kubectl auth can-i list controllerrevisions --namespace shim-system"),
         "{}",
         ran.err
     );

@@ -38,12 +38,55 @@ fn the_same_shim_again_is_unchanged_and_another_one_needs_upgrade() {
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin unchanged\n"), "{}", ran.err);
     let ran = ask(&stub, &spin(&["--binary", "x"]));
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
-    assert!(ran.err.starts_with("error: shim \"spin\" exists at v1 and is not the same\n"), "{}", ran.err);
+    let text = "error: shim \"spin\" exists at v1 and is not the same: spec.binary: absent there, x given\n";
+    assert!(ran.err.starts_with(text), "{}", ran.err);
     assert!(
         ran.err.contains("Next: kubectl shim upgrade spin --version v1 --url https://example.com/v1"),
         "{}",
         ran.err
     );
+    assert!(stub.writes().is_empty());
+}
+
+#[test]
+fn the_same_shim_after_a_pause_and_a_resume_is_unchanged() {
+    let stub = Stub::with_nodes(&[("a", "amd64")]);
+    ask(&stub, &SPIN);
+    ask(&stub, &["pause", "spin"]);
+    let ran = ask(&stub, &SPIN);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    let text = "spec.rolloutStrategy.paused: true there, false given\nNext: kubectl shim resume spin";
+    assert!(ran.err.contains(text), "{}", ran.err);
+    ask(&stub, &["resume", "spin"]);
+    let ran = ask(&stub, &SPIN);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin unchanged\n"), "{}", ran.err);
+}
+
+#[test]
+fn the_hint_makes_the_change() {
+    let stub = Stub::with_nodes(&[("a", "amd64")]);
+    let mut live = shim("spin", "v1", "True", "False");
+    live["spec"]["rolloutStrategy"] = json!({"canary": 2, "paused": true});
+    stub.put(&format!("{SHIMS}/spin"), live);
+    for (flags, told, next) in [
+        (
+            &["--max-update", "1", "--canary", "2"][..],
+            "spec.rolloutStrategy.paused: true there, false given; \
+            spec.rolloutStrategy.rolling.maxUpdate: 10% there, 1 given",
+            "--max-update 1 --canary 2 --paused=false",
+        ),
+        (&["--paused"], "spec.rolloutStrategy.canary: 2 there, 1 given", "kubectl edit shims.shim.dev spin"),
+        (
+            &["--handler", "other", "--canary", "2", "--paused"],
+            "spec.runtimeClass.handler: spin there, other given",
+            "kubectl shim uninstall spin",
+        ),
+    ] {
+        let ran = ask(&stub, &spin(flags));
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.err.contains(&format!("is not the same: {told}\nNext: ")), "{}", ran.err);
+        assert!(ran.err.contains(next), "{}", ran.err);
+    }
     assert!(stub.writes().is_empty());
 }
 

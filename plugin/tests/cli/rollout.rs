@@ -3,7 +3,7 @@ use serde_json::json;
 
 use crate::{
     rig::{SHA, ask, end, run, start},
-    scene::{failed, failed_upgrade, running, spin},
+    scene::{denied, failed, failed_upgrade, running, spin},
     stub::{Stub, shim},
 };
 
@@ -98,6 +98,24 @@ fn a_retry_of_nothing_is_unchanged() {
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin unchanged\n"), "{}", ran.err);
     assert_eq!(ask(&stub, &["retry", "spin", "--error-unchanged"]).code, Some(3));
     assert!(stub.writes().is_empty());
+}
+
+#[test]
+fn a_retry_asks_for_a_repair_that_waits() {
+    let stub = failed_upgrade();
+    denied(&stub, "a", "2026-11-30T09:00:00Z");
+    let wish = json!({"shim.dev/retry": "2026-11-30T09:00:01Z=a"});
+    let ran = ask(&stub, &["retry", "spin", "--node", "a"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin retried\n"), "{}", ran.err);
+    assert_eq!(stub.writes()[0].1["metadata"]["annotations"], wish);
+
+    stub.forbid("/api/v1/nodes");
+    let mut shim = stub.get(&spin()).unwrap();
+    shim["status"]["problems"] = json!([{"node": "a", "state": "Waiting", "reason": "HandlerNotReported",
+        "message": "no", "attempts": 0, "since": "2026-11-30T09:00:00Z"}]);
+    stub.put(&spin(), shim);
+    assert_eq!(ask(&stub, &["retry", "spin", "--node", "a"]).code, Some(0));
+    assert_eq!(stub.writes()[1].1["metadata"]["annotations"], wish);
 }
 
 #[test]

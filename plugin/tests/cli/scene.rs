@@ -2,7 +2,7 @@
 use serde_json::{Value, json};
 use shim_core::{
     report::{FORMAT, Failure, Outcome, Reason, Report, Step},
-    world::ShimView,
+    world::{Artifact, ShimView},
 };
 
 use crate::{
@@ -56,6 +56,16 @@ pub fn running(stub: &Stub, node: &str) {
     put_job(stub, node, &json!({}));
 }
 
+/// The node has the current build, verified at this time, and its kubelet does not report the handler.
+pub fn denied(stub: &Stub, name: &str, since: &str) {
+    let path = format!("/api/v1/nodes/{name}");
+    let mut node = stub.get(&path).unwrap();
+    let build = artifact(stub).build;
+    node["metadata"]["annotations"] = json!({"shim.dev/state": format!("v1,spin={build}@{name}@{since}")});
+    node["status"]["runtimeHandlers"] = json!([{"name": "runc"}]);
+    stub.put(&path, node);
+}
+
 /// The third try on a node failed at this time.
 pub fn failed(stub: &Stub, node: &str, at: &str) {
     let failure = Failure::new(Step::Fetch, Reason::ChecksumMismatch, "expected eec8, got 9b9d");
@@ -65,16 +75,20 @@ pub fn failed(stub: &Stub, node: &str, at: &str) {
     put_job(stub, node, &json!({"report": serde_json::to_string(&report).unwrap(), "status": status}));
 }
 
+fn artifact(stub: &Stub) -> Artifact {
+    let shim = serde_json::from_value(stub.get(&spin()).unwrap()).unwrap();
+    let spec = ShimView::read(&shim).unwrap().spec.unwrap();
+    spec.source.artifact("amd64").unwrap().clone()
+}
+
 fn put_job(stub: &Stub, name: &str, end: &Value) {
     let path = format!("/api/v1/nodes/{name}");
     let mut node = stub.get(&path).unwrap();
     node["metadata"]["annotations"] = json!({"shim.dev/state": "v1,spin=claimed"});
     stub.put(&path, node);
-    let shim = serde_json::from_value(stub.get(&spin()).unwrap()).unwrap();
-    let spec = ShimView::read(&shim).unwrap().spec.unwrap();
-    let artifact = spec.source.artifact("amd64").unwrap();
+    let artifact = artifact(stub);
     let op = json!({"op": "install", "build": artifact.build, "location": artifact.location,
-        "sha256": artifact.sha256, "handler": spec.handler});
+        "sha256": artifact.sha256, "handler": "spin"});
     let task = json!({"format": 1, "node": name, "nodeUid": name, "machineId": name, "serial": 3, "ops": {"spin": op},
         "tries": {"spin": {"failed": 2, "waited": 0, "since": 0, "counted": false}}});
     let mut job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": format!("shim-{name}"),

@@ -57,6 +57,53 @@ fn init_waits_for_the_controller() {
     assert!(ran.err.contains("error: the controller is not available after 1s"), "{}", ran.err);
 }
 
+/// Of the controller: its image, that of the installer, the pull secrets, and those of the installer.
+fn images(stub: &Stub) -> Value {
+    let deployment = stub.get(CONTROLLER).unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let installer = container["env"].as_array().unwrap().iter().find(|entry| entry["name"] == "SHIM_IMAGE").unwrap();
+    json!([container["image"], installer["value"], pod["imagePullSecrets"], container["args"]])
+}
+
+#[test]
+fn init_without_flags_keeps_image_and_secrets_of_the_controller() {
+    let stub = cluster();
+    let ran = ask(&stub, &[&INIT[..], &["--image-pull-secret", "pull"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let first = images(&stub);
+    let args = json!(["--log-format=json", "--pull-secret=pull"]);
+    assert_eq!(first, json!(["example.com/shim:v1", "example.com/shim:v1", [{"name": "pull"}], args]));
+    let ran = ask(&stub, &["init"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.ends_with("deployment.apps/shim-controller unchanged\n"), "{}", ran.out);
+    assert_eq!(images(&stub), first);
+    ask(&stub, &["init", "--image", "example.com/shim:v2", "--image-pull-secret", "other"]);
+    let args = json!(["--log-format=json", "--pull-secret=other"]);
+    assert_eq!(images(&stub), json!(["example.com/shim:v2", "example.com/shim:v2", [{"name": "other"}], args]));
+    ask(&stub, &["init", "--image-pull-secret", ""]);
+    assert_eq!(stub.writes().last().unwrap().1["spec"]["template"]["spec"]["imagePullSecrets"], Value::Null);
+}
+
+#[test]
+fn init_without_an_image_is_refused_where_it_can_not_be_known() {
+    let stub = cluster();
+    let mut old = deployment();
+    old["metadata"]["labels"]["app.kubernetes.io/version"] = "v0.0.1".into();
+    old["spec"]["template"] =
+        json!({"spec": {"containers": [{"name": "controller", "image": "mirror.example/shim:v0.0.1"}]}});
+    stub.put(CONTROLLER, old);
+    let ran = ask(&stub, &["init"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{}", ran.err);
+    let text = format!(
+        "error: required flag(s) \"image\" not set: the controller is v0.0.1 with mirror.example/shim:v0.0.1; \
+        say which image is v{}\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert!(ran.err.starts_with(&text), "{}", ran.err);
+    assert!(stub.writes().is_empty());
+}
+
 #[test]
 fn init_changes_nothing_where_it_must_not() {
     for (crd, text) in [

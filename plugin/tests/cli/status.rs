@@ -3,6 +3,7 @@ use serde_json::Value;
 
 use crate::{
     rig::{ask, run},
+    scene::REVISIONS,
     stub::{SHIMS, Stub, shim},
 };
 
@@ -54,13 +55,12 @@ fn what_is_not_there_is_said_beside_what_is() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("spin"));
     assert!(ran.err.ends_with("Error from server (NotFound): shims.shim.dev \"nope\" not found\n"), "{}", ran.err);
-    let ran = ask(&stub, &["status", "--node", "nope"]);
-    assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.err.starts_with("Error from server (NotFound): nodes \"nope\" not found\nNext: kubectl get nodes"),
-        "{}",
-        ran.err
-    );
+    for format in ["table", "wide", "json", "yaml", "name"] {
+        let ran = ask(&stub, &["status", "--node", "nope", "-o", format]);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{format}");
+        let text = "Error from server (NotFound): nodes \"nope\" not found\nNext: kubectl get nodes";
+        assert!(ran.err.starts_with(text), "{format}: {}", ran.err);
+    }
 }
 
 #[test]
@@ -71,8 +71,18 @@ fn without_rights_on_nodes_the_status_speaks() {
     assert_eq!(ran.code, Some(0));
     assert!(ran.out.contains("2/2"), "{}", ran.out);
     assert!(ran.err.starts_with("Warning: nodes may not be listed; what follows is what the controller has written to .status\nNext: kubectl auth can-i list nodes"), "{}", ran.err);
-    let ran = ask(&stub, &["status", "--node", "a"]);
-    assert_eq!(ran.code, Some(1));
+    for format in ["table", "json"] {
+        assert_eq!(ask(&stub, &["status", "--node", "a", "-o", format]).code, Some(1), "{format}");
+    }
+}
+
+#[test]
+fn a_right_in_the_namespace_is_asked_for_there() {
+    let stub = cluster();
+    stub.forbid(REVISIONS);
+    let asked = "Next: kubectl auth can-i list controllerrevisions --namespace shim-system";
+    let ran = ask(&stub, &["status"]);
+    assert!(ran.err.contains(asked), "{}", ran.err);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     rig::{Ran, SHA, ask, end, start},
-    stub::{SHIMS, Stub, shim},
+    stub::{CONTROLLER, SHIMS, Stub, deployment, shim},
 };
 
 fn path() -> String {
@@ -97,6 +97,25 @@ fn install_waits_for_what_it_has_sent() {
     stub.put(&path(), shim("spin", "v1", "True", "False"));
     let ran = end(child);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "shim.shim.dev/spin created\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_wait_ends_where_there_is_no_controller_and_goes_on_while_one_starts() {
+    let (none, starting) = (cluster("False", "False"), cluster("False", "False"));
+    none.remove(CONTROLLER);
+    let mut deployment = deployment();
+    deployment["status"] = json!({"observedGeneration": 1, "replicas": 1});
+    starting.put(CONTROLLER, deployment);
+    let in_vain = start(&none, &["wait", "spin", "--timeout", "30s"]);
+    let watch = start(&none, &["status", "spin", "-w", "--timeout", "7s"]);
+    let ran = ask(&starting, &["wait", "spin", "--timeout", "7s"]);
+    assert_eq!(ran.code, Some(124), "{}", ran.err);
+    assert!(ran.err.contains("Warning: the controller in namespace shim-system is not running"), "{}", ran.err);
+    let ran = end(in_vain);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{}", ran.err);
+    assert!(ran.err.contains("Warning: there is no controller in namespace shim-system"), "{}", ran.err);
+    assert!(ran.err.contains("Next: kubectl shim init"), "{}", ran.err);
+    assert_eq!(end(watch).code, Some(124), "a watch goes on");
 }
 
 #[test]

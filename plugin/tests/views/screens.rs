@@ -1,9 +1,12 @@
 //! `status`, with and without the right to see nodes, in two widths.
 use insta::assert_snapshot;
+use k8s_openapi::api::core::v1::Taint;
 use kubectl_shim::{
+    next::Next,
     palette::Palette,
     views::{self, Columns, Nodes, Picture, Screen, ShimPicture},
 };
+use shim_core::board::Skip;
 
 use crate::fixture::{Cluster, rollout, screen, zoo};
 
@@ -68,7 +71,10 @@ fn without_the_right_to_see_nodes_the_status_speaks() {
     let wide = zoo().picture();
     let screens = |picture: &Picture| views::overview(&all(picture), Columns::Wide, &screen(None));
     assert_eq!(screens(&picture), screens(&wide));
-    assert_eq!(troubles(&picture), troubles(&wide));
+    // All but the screen of the node, which can't be shown.
+    let node_screen = format!("{:?}, ", Next::node("node-02"));
+    assert!(troubles(&wide).contains(&node_screen));
+    assert_eq!(troubles(&picture), troubles(&wide).replace(&node_screen, ""));
     let shim = picture.shim("spin-v2").unwrap();
     assert_snapshot!("detail-denied", views::detail(shim, Columns::Narrow, Nodes::Worst, &screen(Some(80))));
 }
@@ -130,18 +136,20 @@ fn the_cluster_can_not_steer_the_terminal() {
     let mut cluster = rollout();
     let evil = "v1\x1b]0;owned\x07\r\n\x1b[2J";
     cluster.shims[0].spec.version = evil.to_owned();
-    cluster.shims[0].spec.runtime_class.name = evil.to_owned();
     let node = cluster.node("evil");
     node.status.node_info.container_runtime_version = evil.to_owned();
     node.status.node_info.operating_system = evil.to_owned();
     cluster.ready("evil", "spin-v2", 1);
-    let picture = cluster.picture();
+    let readable = cluster.picture();
+    cluster.shims[0].spec.runtime_class.name = evil.to_owned();
+    let unreadable = cluster.picture();
     let coloured = Screen { palette: Palette::Colour, ..screen(Some(100)) };
-    for screen in [&screen(None), &coloured] {
+    let pairs = [&readable, &unreadable].into_iter().flat_map(|picture| [(picture, screen(None)), (picture, coloured)]);
+    for (picture, screen) in pairs {
         let texts = [
-            views::overview(&all(&picture), Columns::Wide, screen),
-            views::detail(&picture.shims[0], Columns::Wide, Nodes::All, screen),
-            views::node(&picture, &all(&picture), "evil", screen).unwrap(),
+            views::overview(&all(picture), Columns::Wide, &screen),
+            views::detail(&picture.shims[0], Columns::Wide, Nodes::All, &screen),
+            views::node(picture, &all(picture), "evil", &screen).unwrap(),
         ];
         for text in texts {
             let rest =
@@ -202,6 +210,28 @@ fn a_node_that_is_tried_again_soon_has_not_failed_yet() {
     let text = |width| views::detail(&picture.shims[0], Columns::Narrow, Nodes::Worst, &screen(Some(width)));
     assert_snapshot!("detail-retrying", text(120));
     assert_snapshot!("retrying-troubles", troubles(&picture));
+}
+
+#[test]
+fn every_word_of_a_row_or_condition_is_documented() {
+    let documented = include_str!("../../../docs/reasons.md");
+    let source = include_str!("../../../src/status.rs");
+    let callers = ["say(\"", "Verdict::new(\"", "Verdict::ready(\"", "Verdict::stalled(\""];
+    let calls = callers.iter().flat_map(|caller| source.split(caller).skip(1));
+    let taint = Taint::default();
+    let skips = [
+        Skip::NotLinux(""),
+        Skip::NotContainerd(""),
+        Skip::Taint(&taint),
+        Skip::NoArtifact(""),
+        Skip::NoMachineId,
+        Skip::StateUnreadable,
+    ];
+    let words: Vec<_> = calls.filter_map(|call| call.split('"').next()).chain(skips.map(|s| s.reason())).collect();
+    assert!(words.len() > 24, "{words:?}");
+    for word in words {
+        assert!(documented.contains(&format!("| `{word}` |")), "{word} is missing in docs/reasons.md");
+    }
 }
 
 #[test]
