@@ -84,16 +84,25 @@ impl<'w> Board<'w> {
                     tally.current_jobs += 1;
                 }
                 let word = self.word(side, node?, op).filter(|word| word.job.uid == job.uid)?;
-                if self.stand(&side.shim.name, &node?.name).op(side.shim).as_ref() == Some(op) {
+                let is_due = self.stand(&side.shim.name, &node?.name).op(side.shim).as_ref() == Some(op);
+                if is_due {
                     let is_trial = word.weight == Weight::Trial && node?.ready;
                     tally.trials += usize::from(is_trial);
                     tally.current_trials += usize::from(is_trial && is_current);
+                }
+                if is_due || self.is_put_off(side, node?, op) {
                     tally.failed += usize::from(word.weight == Weight::Failed && is_current);
                 }
                 return (word.weight == Weight::Trial).then(|| word.tries.trial_ends());
             }
         }
         None
+    }
+
+    /// Whether a node would get this current build if it were not skipped. What has failed there is no better for a taint
+    /// that comes: the brakes that it holds must not open, nor its pauses begin anew when the taint goes.
+    pub fn is_put_off(&self, side: &Side<'w>, node: &NodeView, op: &Op) -> bool {
+        matches!(self.stand(&side.shim.name, &node.name), Stand::Skipped(_)) && side.is_current(node, op)
     }
 
     /// Whether a Job has succeeded, and the node's marks do not say so yet.

@@ -301,7 +301,7 @@ impl<'w> Board<'w> {
         job.task.ops.iter().any(|(name, op)| {
             let Some(side) = self.side(name) else { return false };
             self.word(side, node, op).is_some_and(|word| word.job.uid == job.uid)
-                && self.wished(side, node).any(|wished| wished == *op)
+                && (self.is_put_off(side, node, op) || self.wished(side, node).any(|wished| wished == *op))
         })
     }
 

@@ -107,6 +107,12 @@ fn names_and_classes() -> Vec<Case> {
             json!("Spin_1"),
             "runtimeClass.name must be a DNS subdomain",
         ),
+        case(
+            "a RuntimeClass name with an empty part",
+            "/spec/runtimeClass/name",
+            json!("a..b"),
+            "runtimeClass.name must be a DNS subdomain",
+        ),
         case("an empty version", "/spec/version", json!(""), "version must not be empty"),
         case(
             "a binary with a path",
@@ -196,6 +202,8 @@ fn rollout() -> Vec<Case> {
         case("recreate with a canary", strategy, json!({"type": "recreate", "canary": 0}), recreate),
         case("an unknown type", strategy, json!({"type": "fast"}), "type must be rolling"),
         case("a negative canary", strategy, json!({"canary": -1}), canary),
+        // Ten digits may be more than we can read: such a Shim would end the watch of all.
+        case("a canary of a thousand millions", strategy, json!({"canary": 1_000_000_000}), canary),
         case("a canary of 101%", strategy, json!({"canary": "101%"}), canary),
         case("no failures at all", strategy, json!({"maxFailures": 0}), failures),
         case("failures in words", strategy, json!({"maxFailures": "few"}), failures),

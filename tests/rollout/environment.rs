@@ -1,4 +1,6 @@
 //! What people, clouds and kubelets do meanwhile.
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Taint;
 use shim_core::{
     api::RuntimeClassSpec,
@@ -268,10 +270,15 @@ fn tear_label(cluster: &mut Cluster, rng: &mut Rng, story: &mut Story) {
     cluster.torn_labels.insert((node.uid, shim));
 }
 
-/// The faults end: every node answers and reports, nothing is paused, every spec can be read.
+/// The faults end: every node answers and reports, none is tainted where something failed, nothing is paused, every spec
+/// can be read.
 pub fn calm_down(cluster: &mut Cluster) {
     for name in cluster.nodes.keys() {
         cluster.nodes.change(cluster.now, &name, |node| node.ready = true);
+    }
+    let tried: BTreeSet<_> = cluster.jobs.values().map(|job| job.task().node.clone()).collect();
+    for name in tried {
+        cluster.nodes.change(cluster.now, &name, |node| node.taints.clear());
     }
     cluster.deaf.clear();
     cluster.kubelets_report();

@@ -355,8 +355,11 @@ fn is_last_word(view: &World, job: &Job, finished: &Finished, shim: &ShimName, o
     let node = view.nodes.iter().find(|node| node.uid == job.task().node_uid);
     let shim = view.shims.iter().find(|view| view.name == *shim);
     let (Some(node), Some(shim)) = (node, shim) else { return false };
+    let asked_for = oracle::asked_for(view, shim, node);
     let due = match (oracle::wanted(view, shim, node), op) {
-        (Wanted::Build(build), Op::Install(install)) => build == install.build && !has(node, &shim.name, &build),
+        (Wanted::Build(_) | Wanted::AsIs, Op::Install(install)) => {
+            asked_for.is_some_and(|build| build == install.build && !has(node, &shim.name, &build))
+        }
         (Wanted::Nothing, Op::Remove) => node.marks.as_ref().is_some_and(|marks| marks.contains_key(&shim.name)),
         _ => false,
     };

@@ -114,8 +114,15 @@ pub fn is_stopped(world: &World, shim: &ShimView) -> bool {
     failed >= share(spec.rollout.max_failures, base(world, shim, spec)).max(1)
 }
 
+/// The build that a node is to get, or would if it could be served.
+pub fn asked_for(world: &World, shim: &ShimView, node: &NodeView) -> Option<Build> {
+    let spec = shim.spec.as_ref().ok().filter(|spec| shim.life == Life::Active && selects(spec, node))?;
+    let meant = !can_serve(node) || !in_conflict(world, shim);
+    spec.source.build(&node.arch).filter(|_| meant).cloned()
+}
+
 fn has_failed(world: &World, shim: &ShimView, node: &NodeView) -> bool {
-    let Wanted::Build(build) = wanted(world, shim, node) else { return false };
+    let Some(build) = asked_for(world, shim, node) else { return false };
     let of_node =
         world.jobs.iter().filter(|job| job.task.node_uid == node.uid && job.task.ops.contains_key(&shim.name));
     let Some(last) = of_node.max_by_key(|job| job.task.serial) else { return false };

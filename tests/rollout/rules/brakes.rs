@@ -1,6 +1,7 @@
 //! Canary, failures that stop a rollout, retries, and what new nodes get meanwhile.
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Taint;
 use shim_core::{
     events::notices,
     job::Start,
@@ -323,4 +324,19 @@ fn a_node_of_containerd_1_is_looked_at_once_a_day() {
     assert_eq!(deeds(&world), ["record job-n0: 1"], "nothing is known to be lost");
     world.jobs = vec![ended(&node, &ops, &Outcome::Done { disrupted: 0 }, 5)];
     assert_eq!(deeds(&world), ["n0 marks a ready 1"]);
+}
+
+#[test]
+fn a_taint_on_a_failed_node_opens_no_brake_and_forgets_nothing() {
+    let nodes = served(3);
+    let mut world = upgrade(upgrading(0, 1), nodes.clone());
+    world.jobs = vec![failing(&nodes[0], Reason::ChecksumMismatch, 5, None)];
+    assert_eq!(deeds(&world), NOTHING, "it has stopped");
+    let taint = Taint { key: "broken".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
+    Arc::make_mut(&mut world.nodes[0]).taints = vec![taint];
+    assert_eq!(deeds(&world), NOTHING, "a node that is quarantined has failed all the same");
+    world.shims[0] = with(upgrading(0, 1), |spec| (spec.inputs, spec.source) = (inputs(3), source("a", 3)));
+    let current = revision(&world.shims[0], 3, inputs(3), None);
+    world.revisions.push(current);
+    assert_eq!(deeds(&world)[0], format!("delete job-{}", nodes[0].name), "another build");
 }
