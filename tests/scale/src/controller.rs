@@ -65,7 +65,7 @@ pub struct Traffic {
 }
 
 impl Controller {
-    /// Starts it and waits until it leads.
+    /// Starts it and waits until it leads and has seen the cluster: before its first pass its caches are empty.
     pub(crate) fn start(cluster: &Cluster, program: &Path) -> Result<Self> {
         let guest = cluster.guest()?;
         let token = cluster.kubectl(&["create", "token", CONTROLLER, "-n", DEFAULT_NAMESPACE, "--duration=24h"])?;
@@ -75,10 +75,10 @@ impl Controller {
             ["--namespace", DEFAULT_NAMESPACE, "--image", "registry.example/kubectl-shim:scale", "--listen", &listen];
         let pid = guest.start(program, &args, &[("KUBECONFIG", &kubeconfig)])?;
         let controller = Self { process: Process::new(pid.try_into()?)?, guest };
-        until("the controller to lead", START_LIMIT, || {
+        until("the controller's first pass", START_LIMIT, || {
             controller.guest.pid()?;
-            let leads = |text: String| text.lines().any(|line| line == "shim_controller_leading 1");
-            Ok(controller.metrics().is_ok_and(leads).then_some(()))
+            let has_seen = |text: String| text.lines().any(|line| line.starts_with("shim_controller_nodes "));
+            Ok(controller.metrics().is_ok_and(has_seen).then_some(()))
         })?;
         Ok(controller)
     }
