@@ -26,6 +26,8 @@ use crate::{api::Shim, job::Settings, names::MANAGER};
 
 /// Label on the CRD and the Deployment: the version of kubectl-shim that wrote them.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
+/// Our version, as objects are labelled with it.
+pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// Label on everything of an installation.
 pub const PART_OF_LABEL: &str = "app.kubernetes.io/part-of";
 /// Value of [`PART_OF_LABEL`].
@@ -262,7 +264,7 @@ fn meta(name: &str, namespace: Option<&str>) -> ObjectMeta {
 }
 
 fn labels(name: Option<&str>) -> BTreeMap<String, String> {
-    let fixed = [(PART_OF_LABEL, PART_OF), (VERSION_LABEL, concat!("v", env!("CARGO_PKG_VERSION")))];
+    let fixed = [(PART_OF_LABEL, PART_OF), (VERSION_LABEL, VERSION)];
     let name = name.map(|name| ("app.kubernetes.io/name", name));
     fixed.into_iter().chain(name).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

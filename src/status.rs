@@ -297,7 +297,7 @@ impl NodeRow {
 fn next_repair(board: &Board<'_>, side: &Side<'_>, next: Timestamp) -> String {
     match () {
         () if side.is_paused() => "the rollout is paused".to_owned(),
-        () if next > board.world.now => format!("installed again at {}", next.strftime("%H:%M:%S UTC")),
+        () if next > board.world.now => format!("installed again at {}", clock(next)),
         () => "to be installed again".to_owned(),
     }
 }
@@ -312,10 +312,14 @@ fn canary_text(side: &Side<'_>) -> String {
 
 fn next_try(board: &Board<'_>, word: &Word<'_>) -> String {
     if word.next > board.world.now {
-        format!("asked again at {}", word.next.strftime("%H:%M:%S UTC"))
+        format!("asked again at {}", clock(word.next))
     } else {
         "asked again now".to_owned()
     }
+}
+
+fn clock(time: Timestamp) -> String {
+    time.strftime("%H:%M:%S UTC").to_string()
 }
 
 /// `1 pod`, `2 pods`.

@@ -116,8 +116,8 @@ impl<'w> Board<'w> {
             Outcome::Failed(_) | Outcome::Done { .. } => Weight::Trial,
         };
         tries.counted = weight == Weight::Failed;
-        let pause = if side.asks_again(node, finished.at) { Duration::ZERO } else { pause(outcome, &tries, weight) };
-        Word { job, finished, outcome, tries, weight, next: after(finished.at, pause) }
+        let next = side.next_try(node, finished.at, pause(outcome, &tries, weight));
+        Word { job, finished, outcome, tries, weight, next }
     }
 
     fn is_counted(&self, tries: &Tries, reason: Reason) -> bool {
@@ -137,9 +137,12 @@ impl Side<'_> {
     /// handler although containerd serves it would be answered with Jobs for ever.
     pub fn repair_at(&self, node: &NodeView, op: &Op) -> Option<Timestamp> {
         let ready = served(&self.shim.name, node).filter(|ready| op.build() == Some(&ready.build))?;
-        let pause = backoff(limits::HANDLER_GRACE, limits::RETRY_MOST, ready.repairs);
-        let asked = self.asks_again(node, ready.since);
-        Some(after(ready.since, if asked { Duration::ZERO } else { pause }))
+        Some(self.next_try(node, ready.since, backoff(limits::HANDLER_GRACE, limits::RETRY_MOST, ready.repairs)))
+    }
+
+    /// After a pause since the last try, or at once if somebody has asked for another since.
+    fn next_try(&self, node: &NodeView, last: Timestamp, pause: Duration) -> Timestamp {
+        after(last, if self.asks_again(node, last) { Duration::ZERO } else { pause })
     }
 }
 

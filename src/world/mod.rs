@@ -27,7 +27,7 @@ mod lean;
 mod read;
 
 pub use lean::LeanNode;
-pub use read::{AsNode, Objects, place};
+pub use read::{AsNode, Objects, int_or_percent_text, place};
 
 /// Everything that a plan depends on.
 #[derive(Debug, Clone, Default)]

@@ -164,12 +164,15 @@ impl Rollout {
 }
 
 fn share(value: Option<&IntOrString>, field: &str, least: u32) -> Result<Option<Share>, String> {
-    let text = match value {
-        None => return Ok(None),
-        Some(IntOrString::Int(count)) => count.to_string(),
-        Some(IntOrString::String(text)) => text.clone(),
-    };
-    Share::parse(&text, field, least).map(Some)
+    value.map(|value| Share::parse(&int_or_percent_text(value), field, least)).transpose()
+}
+
+/// A number or a percentage as people write it.
+pub fn int_or_percent_text(value: &IntOrString) -> String {
+    match value {
+        IntOrString::Int(count) => count.to_string(),
+        IntOrString::String(text) => text.clone(),
+    }
 }
 
 impl Source {

@@ -168,7 +168,7 @@ fn asks_again(shim: &ShimView, node: &NodeView, before: Timestamp) -> bool {
 fn check_repair(cluster: &Cluster, view: &World, node: &NodeView, shim: &ShimView, build: &Build) -> Verdict {
     let Some(Mark::Ready(ready)) = node.marks.as_ref().and_then(|marks| marks.get(&shim.name)) else { return Ok(()) };
     let repairs = cluster.repairs.get(&(node.uid.clone(), shim.name.clone())).copied().unwrap_or_default();
-    let wait = (60 << repairs.min(20)).min(1800);
+    let wait = doubled(60, repairs, 1800);
     let early = ready.build == *build
         && Some(&ready.machine) == node.machine.as_ref()
         && view.now < ready.since + SignedDuration::from_secs(wait)
@@ -176,11 +176,14 @@ fn check_repair(cluster: &Cluster, view: &World, node: &NodeView, shim: &ShimVie
     must(!early, Invariant::L3BackOff, || format!("{} is repaired too early on {}", shim.name, node.name))
 }
 
+fn doubled(first: i64, times: u32, most: i64) -> i64 {
+    (first << times.min(20)).min(most)
+}
+
 /// Seconds between a failure and the next try.
 fn shortest_pause(view: &World, job: &JobView, shim: &ShimName, outcome: &Outcome, at: Timestamp) -> i64 {
     let tries = job.task.tries.get(shim);
     let (failed, waited) = tries.map_or((1, 1), |tries| (tries.failed + 1, tries.waited + 1));
-    let doubled = |first: i64, times: u32, most: i64| (first << times.min(20)).min(most);
     let Outcome::Failed(failure) = outcome else { return doubled(30, waited - 1, 300) };
     let first = tries.map_or(at, |tries| Timestamp::from_second(tries.since).unwrap());
     let over = view.now >= first + SignedDuration::from_secs(300) || tries.is_some_and(|tries| tries.counted);

@@ -29,7 +29,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use shim_core::{plan::Action, world::World};
+use shim_core::{manifests::VERSION, plan::Action, world::World};
 use tracing::Instrument as _;
 
 use self::{outcomes::Operations, process::Process, progress::Progress, writes::Writes};
@@ -91,7 +91,7 @@ impl Metrics {
     }
 
     fn register(&self, to: &mut Registry) {
-        let version = [("version", concat!("v", env!("CARGO_PKG_VERSION")))];
+        let version = [("version", VERSION)];
         to.register("build", "Version of the controller", Info::new(version));
         to.register_collector(Box::new(self.progress.clone()));
         to.register("operations", "Operations on nodes that ended, as their Jobs tell", self.operations.family());

@@ -206,15 +206,15 @@ pub fn clear_check(host: &Host) -> Result<(), HostError> {
 mod tests {
     use super::*;
 
+    /// A file that is ours afterwards.
+    fn change(path: &str, before: Option<&str>) -> Change {
+        Change { path: path.to_owned(), before: before.map(str::to_owned), after: Some("ours".to_owned()) }
+    }
+
     #[test]
     fn an_edit_is_undone_unless_somebody_has_written_the_file_since() {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::new(directory.path());
-        let change = |path: &str, before: Option<&str>| Change {
-            path: path.to_owned(),
-            before: before.map(str::to_owned),
-            after: Some("ours".to_owned()),
-        };
         let changes = [change("/old", Some("theirs")), change("/new", None), change("/touched", Some("theirs"))];
         for path in ["/old", "/touched"] {
             host.write(path, b"theirs").unwrap();
@@ -233,11 +233,6 @@ mod tests {
     fn what_can_be_undone_is_undone() {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::new(directory.path());
-        let change = |path: &str, before: Option<&str>| Change {
-            path: path.to_owned(),
-            before: before.map(str::to_owned),
-            after: Some("ours".to_owned()),
-        };
         let changes = [change("/kept", Some("theirs")), change("/new", None), change("/written", Some("theirs"))];
         for path in ["/kept", "/written"] {
             host.write(path, b"theirs").unwrap();

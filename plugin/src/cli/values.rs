@@ -171,7 +171,8 @@ pub fn max_failures(text: &str) -> Result<IntOrString, String> {
     int_or_percent(Share::parse(text, "maxFailures", 1)?)
 }
 
-fn int_or_percent(share: Share) -> Result<IntOrString, String> {
+/// As a spec has it. Errors: a number that it can't hold.
+pub fn int_or_percent(share: Share) -> Result<IntOrString, String> {
     match share {
         Share::Count(count) => i32::try_from(count).map(IntOrString::Int).map_err(|_| "it is too large".to_owned()),
         Share::Percent(percent) => Ok(IntOrString::String(format!("{percent}%"))),

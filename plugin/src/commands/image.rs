@@ -6,7 +6,7 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt as _};
 use shim_core::{
     job::Settings,
-    manifests::{CONTROLLER, PART_OF, PART_OF_LABEL, VERSION_LABEL},
+    manifests::{CONTROLLER, PART_OF, PART_OF_LABEL, VERSION, VERSION_LABEL},
 };
 
 use crate::{
@@ -18,8 +18,6 @@ use crate::{
 
 /// Fixed when the plugin was built, so that plugin and controller belong together.
 const BUILT_IN: Option<&str> = option_env!("SHIM_IMAGE");
-/// As objects are labelled with it.
-const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// What the controller in the cluster was put there with.
 #[derive(Debug, Clone, PartialEq, Eq)]

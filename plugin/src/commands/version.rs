@@ -1,6 +1,6 @@
 //! `version`
 use serde::Serialize;
-use shim_core::names::GROUP;
+use shim_core::{manifests::VERSION, names::GROUP};
 
 use super::App;
 use crate::{
@@ -11,8 +11,6 @@ use crate::{
     output,
     views::one_line,
 };
-
-const CLIENT: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Default, Serialize)]
 struct Versions {
@@ -28,9 +26,9 @@ struct Versions {
 
 /// The plugin's first, so that it is known even where the server does not answer.
 pub async fn run(app: &App<'_>, args: &VersionArgs) -> Result<Exit, Failure> {
-    let mut versions = Versions { client: CLIENT, api: format!("{GROUP}/v1alpha1"), ..Versions::default() };
+    let mut versions = Versions { client: VERSION, api: format!("{GROUP}/v1alpha1"), ..Versions::default() };
     if args.output.is_none() {
-        app.console.line(&format!("Client Version: {CLIENT}\nAPI Version: {}", versions.api))?;
+        app.console.line(&format!("Client Version: {VERSION}\nAPI Version: {}", versions.api))?;
     }
     let asked = if args.client { Ok(()) } else { ask(app, &mut versions).await };
     match args.output {
@@ -73,7 +71,7 @@ async fn ask(app: &App<'_>, versions: &mut Versions) -> Result<(), Failure> {
 fn compare(app: &App<'_>, versions: &Versions) {
     let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
     let controller = versions.controller.as_deref().and_then(parse);
-    match (controller, parse(CLIENT)) {
+    match (controller, parse(VERSION)) {
         (Some(theirs), Some(ours)) if theirs < ours => {
             app.console.warn(&format!("controller v{theirs} is older than this plugin (v{ours})"));
             app.console.next(&[Next::init()]);

@@ -1,8 +1,9 @@
 //! A Shim from the flags of `install`.
-use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::util::intstr::IntOrString};
+use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
-use shim_core::api::{
-    FetchStrategy, HttpArtifact, PlatformArtifact, Rolling, RolloutStrategy, RuntimeClassSpec, Shim, ShimSpec,
+use shim_core::{
+    api::{FetchStrategy, HttpArtifact, PlatformArtifact, Rolling, RolloutStrategy, RuntimeClassSpec, Shim, ShimSpec},
+    world::int_or_percent_text,
 };
 
 use crate::{
@@ -87,20 +88,13 @@ fn rollout_words(flags: &RolloutFlags) -> impl Iterator<Item = (&'static str, St
     let options = flags.options.iter().map(|(key, value)| ("--option", format!("{key}={}", toml(value))));
     let tolerations = flags.tolerations.iter().map(|toleration| ("--toleration", taint(toleration)));
     let single = [
-        ("--max-update", flags.max_update.as_ref().map(share)),
-        ("--canary", flags.canary.as_ref().map(share)),
-        ("--max-failures", flags.max_failures.as_ref().map(share)),
+        ("--max-update", flags.max_update.as_ref().map(int_or_percent_text)),
+        ("--canary", flags.canary.as_ref().map(int_or_percent_text)),
+        ("--max-failures", flags.max_failures.as_ref().map(int_or_percent_text)),
         ("--strategy", flags.strategy.map(|strategy| strategy.field().to_owned())),
     ];
     let single = single.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
     selector.chain(options).chain(tolerations).chain(single)
-}
-
-fn share(value: &IntOrString) -> String {
-    match value {
-        IntOrString::Int(count) => count.to_string(),
-        IntOrString::String(text) => text.clone(),
-    }
 }
 
 /// As `--option` reads it.

@@ -8,7 +8,11 @@ use shim_core::{
     world::{Rollout, Share},
 };
 
-use crate::{cli::Strategy, exit::Failure, views::one_line};
+use crate::{
+    cli::{Strategy, values::int_or_percent},
+    exit::Failure,
+    views::one_line,
+};
 
 /// What stands for a field that is not set.
 const ABSENT: &str = "absent";
@@ -88,18 +92,15 @@ fn fill(strategy: &mut RolloutStrategy) {
     // All at once has neither pace nor canary.
     if strategy.kind.get_or_insert_with(|| rolling.to_owned()) == rolling {
         let max_update = &mut strategy.rolling.get_or_insert_default().max_update;
-        max_update.get_or_insert_with(|| written(usual.max_update));
-        strategy.canary.get_or_insert_with(|| written(usual.canary));
+        default_to(max_update, usual.max_update);
+        default_to(&mut strategy.canary, usual.canary);
     }
-    strategy.max_failures.get_or_insert_with(|| written(usual.max_failures));
+    default_to(&mut strategy.max_failures, usual.max_failures);
     strategy.paused.get_or_insert(usual.paused);
 }
 
-fn written(share: Share) -> IntOrString {
-    match share {
-        Share::Count(count) => IntOrString::Int(i32::try_from(count).unwrap_or(i32::MAX)),
-        Share::Percent(percent) => IntOrString::String(format!("{percent}%")),
-    }
+fn default_to(field: &mut Option<IntOrString>, usual: Share) {
+    *field = field.take().or_else(|| int_or_percent(usual).ok());
 }
 
 #[cfg(test)]
